@@ -1,0 +1,170 @@
+// Package kernel is the daemon's only door to netlink: it dumps what the kernel holds of ours as comparable values,
+// computes the difference to what we want, and applies it.
+package kernel
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/weft-cni/weft/subnet"
+)
+
+// Protocol is the route protocol number that marks a route as ours (ip route show proto 87).
+const Protocol = 87
+
+// State is everything of ours in the kernel. Keys are what the kernel itself treats as unique, so two entries that
+// collide in the kernel cannot both be written down.
+type State struct {
+	Links  map[string]Link      // by device name: flannel.1, flannel-v6.1
+	Addrs  map[Addr]struct{}    // on our devices, IPv6 link-local excluded
+	Neighs map[Neigh]subnet.MAC // permanent neighbours on our devices
+	FDB    map[FDBKey]FDBDest   // permanent forwarding entries of our devices
+	Routes map[RouteKey]Route   // main table: protocol 87, or on one of our devices
+}
+
+// Link is a VXLAN device. Index is filled by Dump and ignored by Diff.
+type Link struct {
+	Index    int
+	Kind     string // "vxlan"; another kind under our name has to go
+	VNI      uint32
+	Local    netip.Addr
+	Port     uint16
+	Parent   int // ifindex of the underlay device
+	MTU      int
+	MAC      subnet.MAC
+	Learning bool
+	GBP      bool
+	Up       bool
+}
+
+// Addr is an address on one of our devices.
+type Addr struct {
+	Link   string
+	Prefix netip.Prefix
+}
+
+// Neigh is the key of a permanent neighbour entry.
+type Neigh struct {
+	Link string
+	IP   netip.Addr
+}
+
+// FDBKey is the key of a forwarding entry.
+type FDBKey struct {
+	Link string
+	MAC  subnet.MAC
+}
+
+// FDBDest is where frames for a MAC go. Port 0 means the device's own port. More is the number of further
+// destinations that Dump found for the MAC (bridge fdb append): wanted entries have none.
+type FDBDest struct {
+	Dst  netip.Addr
+	Port uint16
+	More int
+}
+
+// RouteKey is what the kernel takes as the identity of a route in the main table.
+type RouteKey struct {
+	Dst    netip.Prefix
+	Metric int
+}
+
+// Route is the rest of a route. Ours is false for what Dump found on our device without our protocol number
+// (flannel's "proto boot"): Diff replaces or removes it.
+type Route struct {
+	Link   string
+	Via    netip.Addr
+	Onlink bool
+	Ours   bool
+	Type   string // "unicast", "blackhole"
+}
+
+// Kernel is the kernel as the loop sees it. Conn is the real one, Fake the one for tests.
+type Kernel interface {
+	// Dump returns what the kernel holds of ours, or an error; never a partial state.
+	Dump(ctx context.Context) (State, error)
+	// Apply carries out one Op.
+	Apply(ctx context.Context, op Op) error
+}
+
+// Host is the rest of the kernel's network configuration, which is not ours: the choice of the underlay and the
+// preflight checks read it.
+type Host struct {
+	Links  []HostLink
+	Addrs  []HostAddr
+	Routes []HostRoute // main table, all families, in dump order
+	Rules  int         // policy routing rules beyond the three the kernel starts with
+}
+
+// HostLink is any network device.
+type HostLink struct {
+	Index    int
+	Name     string
+	Kind     string // "veth", "bridge", "vxlan", "device", ...
+	MTU      int
+	Up       bool // administratively up
+	Carrier  bool
+	Loopback bool
+	Master   int // ifindex of the bridge or bond it is enslaved to
+	MAC      subnet.MAC
+	VNI      uint32 // vxlan only
+	Port     uint16 // vxlan only
+}
+
+// HostAddr is an address on any device.
+type HostAddr struct {
+	Index      int          // of the device
+	Prefix     netip.Prefix // address with its length, not masked
+	LinkLocal  bool
+	Secondary  bool
+	Permanent  bool
+	Deprecated bool
+	Temporary  bool
+}
+
+// HostRoute is a route of the main table; a multipath route has more than one hop.
+type HostRoute struct {
+	Dst    netip.Prefix // 0.0.0.0/0 or ::/0 for default
+	Src    netip.Addr   // preferred source, may be invalid
+	Metric int
+	Type   string
+	Hops   []Hop
+}
+
+// Hop is one next hop of a route.
+type Hop struct {
+	Index int
+	Via   netip.Addr // invalid when on-link
+}
+
+// Op is one change to the kernel. Its String reads like the ip or bridge command that does the same.
+type Op struct {
+	Kind   OpKind
+	Name   string // device name
+	Link   Link
+	Addr   Addr
+	Neigh  Neigh
+	MAC    subnet.MAC
+	FDBKey FDBKey
+	FDB    FDBDest
+	Key    RouteKey
+	Route  Route
+}
+
+// OpKind is the kind of an Op, in the order of a set; removals run in the reverse order.
+type OpKind uint8
+
+// The kinds of Op.
+const (
+	LinkAdd OpKind = iota
+	LinkSet        // MTU, MAC, up: what can be changed on a live device
+	LinkDel
+	AddrSet
+	AddrDel
+	NeighSet
+	NeighDel
+	FDBSet
+	FDBDel
+	RouteSet
+	RouteDel
+)
