@@ -1,0 +1,141 @@
+// Package daemon wires the parts of weft into flanneld: it is the only place that knows everyone.
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Config is everything that can be set. It is filled by package cli from flags and environment; nothing else in the
+// daemon reads either.
+type Config struct {
+	Kube    Kube
+	Iface   Iface
+	Traffic Traffic
+	Health  Health
+	Paths   Paths
+
+	SetNetworkUnavailable bool // patch the Node condition to False once ready
+	BlackholeRoute        bool // keep a last-resort blackhole for the own podCIDR
+	Resync                time.Duration
+	Version               Version
+}
+
+// Kube says how to reach the API server and who we are there.
+type Kube struct {
+	APIURL           string
+	Kubeconfig       string
+	AnnotationPrefix string
+	NodeName         string // NODE_NAME
+	PodName          string // POD_NAME, asked for its node when NodeName is empty
+	PodNamespace     string
+}
+
+// Iface says how the underlay interface and the public address are chosen.
+type Iface struct {
+	Names       []string
+	Regexes     []string
+	CanReach    string
+	From        string // "" or "internal-ip"
+	PublicIP    [2]netip.Addr
+	AllowShared bool // go on although another node announces our public address
+}
+
+// Traffic switches the rules for pod traffic.
+type Traffic struct {
+	Masquerade   bool
+	RandomFully  bool
+	Exclude      []netip.Prefix
+	ExcludeNodes bool // the word "nodes" in --ip-masq-exclude
+	Forward      bool
+	ForwardPlace string // auto, first, last, off
+	AntiSpoof    bool
+}
+
+// Health says where the health server listens; Port 0 means nowhere.
+type Health struct {
+	IP   netip.Addr
+	Port int
+}
+
+// Paths are the files and directories the daemon reads and writes.
+type Paths struct {
+	NetConf    string // net-conf.json
+	SubnetFile string // subnet.env; weft.json lies beside it
+	StateDir   string // /var/lib/weft: what outlives a reboot
+	CNIConf    string // directory of the conflist
+	CNIBin     string // directory of the CNI plugins
+	CNISource  string // where the image keeps its plugins
+	CNIData    string // /var/lib/cni: host-local's reservations, results and the shim's records
+	NetNS      string // directory of named network namespaces
+	SysNet     string // /proc/sys/net of the host
+}
+
+// StatusFile is the agent's word to the shim.
+func (p Paths) StatusFile() string { return filepath.Join(filepath.Dir(p.SubnetFile), "weft.json") }
+
+// CNITemplate is the ConfigMap's conflist, beside net-conf.json.
+func (p Paths) CNITemplate() string { return filepath.Join(filepath.Dir(p.NetConf), "cni-conf.json") }
+
+// Version is what the build says of itself.
+type Version struct {
+	Release string
+	Commit  string
+}
+
+// Validate returns all that is wrong with the config, joined; each line names the flag.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	for _, re := range c.Iface.Regexes {
+		if _, err := regexp.Compile(re); err != nil {
+			bad("--iface-regex=%q: %w", re, err)
+		}
+	}
+	if c.Iface.CanReach != "" {
+		if _, err := netip.ParseAddr(c.Iface.CanReach); err != nil {
+			bad("--iface-can-reach=%q: want an IP address", c.Iface.CanReach)
+		}
+	}
+	if c.Iface.From != "" && c.Iface.From != "internal-ip" {
+		bad("--iface-from=%q: want internal-ip, or leave it out", c.Iface.From)
+	}
+	switch c.Traffic.ForwardPlace {
+	case "auto", "first", "last", "off":
+	default:
+		bad("--forward-rules-place=%q: want auto, first, last or off", c.Traffic.ForwardPlace)
+	}
+	if c.Health.Port < 0 || c.Health.Port > 65535 {
+		bad("--healthz-port=%d: want 0 to 65535", c.Health.Port)
+	}
+	if c.Resync < time.Second {
+		bad("--iptables-resync=%d: want at least 1 second", int(c.Resync/time.Second))
+	}
+	for _, p := range []struct{ flag, path string }{
+		{"net-config-path", c.Paths.NetConf}, {"subnet-file", c.Paths.SubnetFile}, {"state-dir", c.Paths.StateDir},
+	} {
+		if !filepath.IsAbs(p.path) {
+			bad("--%s=%q: want an absolute path", p.flag, p.path)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// LogValue is the effective config on one line; it holds no secrets, since none can be set.
+func (c Config) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("api", c.Kube.APIURL), slog.String("kubeconfig", c.Kube.Kubeconfig),
+		slog.String("prefix", c.Kube.AnnotationPrefix), slog.String("node", c.Kube.NodeName),
+		slog.String("iface", strings.Join(c.Iface.Names, ",")), slog.String("regex", strings.Join(c.Iface.Regexes, ",")),
+		slog.String("canReach", c.Iface.CanReach), slog.String("from", c.Iface.From), slog.Any("publicIP", c.Iface.PublicIP),
+		slog.Any("traffic", c.Traffic), slog.Any("health", c.Health), slog.Any("paths", c.Paths),
+		slog.Bool("condition", c.SetNetworkUnavailable), slog.Bool("blackhole", c.BlackholeRoute),
+		slog.Duration("resync", c.Resync),
+	)
+}

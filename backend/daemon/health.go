@@ -1,0 +1,111 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+)
+
+// health serves /healthz, /readyz and /metrics from the first moment on.
+type health struct {
+	cfg     Health
+	board   *board
+	alive   func() error          // nil while every loop turns
+	trusted func(netip.Addr) bool // a local address that reasons and metrics may be read through
+	metrics http.Handler
+}
+
+// run listens until ctx ends. A port that is taken is reported and tried again: the data plane does not depend on it.
+func (h *health) run(ctx context.Context) error {
+	if h.cfg.Port == 0 {
+		h.board.set("health", nil)
+		<-ctx.Done()
+		return nil
+	}
+	server := &http.Server{Handler: h.mux(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	address := net.JoinHostPort(h.cfg.IP.String(), strconv.Itoa(h.cfg.Port))
+	for {
+		err := h.serve(ctx, server, address)
+		if ctx.Err() != nil || errors.Is(err, http.ErrServerClosed) {
+			return nil
+		}
+		h.board.set("health", fmt.Errorf("listen on %s for --healthz-port: %w", address, err))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (h *health) serve(ctx context.Context, server *http.Server, address string) error {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	h.board.set("health", nil)
+	return server.Serve(l)
+}
+
+func (h *health) mux() *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, r *http.Request) {
+		if err := h.alive(); err != nil {
+			http.Error(w, h.detail(r, "flanneld is stuck", err.Error()), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = fmt.Fprint(w, "flanneld is running")
+	})
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
+		v := h.board.verdict()
+		switch {
+		case !v.Ready:
+			http.Error(w, h.detail(r, "flanneld is not ready yet", v.Reasons...), http.StatusServiceUnavailable)
+		case !v.Stale.IsZero():
+			_, _ = fmt.Fprint(w, h.detail(r, "flanneld is ready", "stale: API away since "+v.Stale.UTC().Format(time.RFC3339)))
+		default:
+			_, _ = fmt.Fprint(w, "flanneld is ready")
+		}
+	})
+	mux.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
+		if !h.inside(r) {
+			http.NotFound(w, r)
+			return
+		}
+		h.metrics.ServeHTTP(w, r)
+	})
+	return mux
+}
+
+// detail adds the reasons for those who may see them. Pods reach the server through the bridge's address, and scanners
+// through any: they get the state and nothing else.
+func (h *health) detail(r *http.Request, state string, reasons ...string) string {
+	if !h.inside(r) {
+		return state
+	}
+	for _, reason := range reasons {
+		state += "\n" + reason
+	}
+	return state
+}
+
+func (h *health) inside(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if !ok {
+		return false
+	}
+	ap, err := netip.ParseAddrPort(local.String())
+	if err != nil {
+		return false
+	}
+	a := ap.Addr().Unmap()
+	return a.IsLoopback() || h.trusted(a)
+}

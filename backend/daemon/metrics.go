@@ -1,0 +1,78 @@
+package daemon
+
+import (
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// metrics are what /metrics shows. Seconds and totals, as Prometheus names them.
+type metrics struct {
+	registry *prometheus.Registry
+	peers    prometheus.Gauge
+	problems *prometheus.GaugeVec
+	duration *prometheus.HistogramVec
+	errors   *prometheus.CounterVec
+	success  *prometheus.GaugeVec
+	changes  *prometheus.CounterVec
+	drift    *prometheus.CounterVec
+	freed    *prometheus.CounterVec
+}
+
+func newMetrics(v Version, b *board) *metrics {
+	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		peers:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "weft_peers", Help: "Peers programmed into the kernel."}),
+		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weft_problems", Help: "Nodes that cannot be taken as they are, by reason."}, []string{"reason"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "weft_sync_duration_seconds", Help: "Time one round of a loop takes.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 8),
+		}, []string{"loop"}),
+		errors:  vec("weft_sync_errors_total", "Rounds of a loop that ended with an error.", "loop"),
+		success: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weft_last_success_timestamp_seconds", Help: "When a loop last ended a round without error."}, []string{"loop"}),
+		changes: vec("weft_kernel_changes_total", "Changes made to the kernel, by loop.", "loop"),
+		drift:   vec("weft_drift_repaired_total", "Changes made although nothing new was wanted: somebody else had changed the kernel.", "loop"),
+		freed:   vec("weft_reservations_total", "Address reservations freed or restored by the collector.", "action"),
+	}
+	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weft_build_info", Help: "Always 1; the labels say what runs.",
+		ConstLabels: prometheus.Labels{"version": v.Release, "commit": v.Commit, "goversion": runtime.Version()},
+	}, func() float64 { return 1 })
+	ready := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weft_ready", Help: "1 while /readyz says ready."}, func() float64 {
+		if b.verdict().Ready {
+			return 1
+		}
+		return 0
+	})
+	m.registry.MustRegister(m.peers, m.problems, m.duration, m.errors, m.success, m.changes, m.drift, m.freed, build, ready,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// round notes the end of one round of a loop.
+func (m *metrics) round(loop string, err error, took time.Duration) {
+	m.duration.WithLabelValues(loop).Observe(took.Seconds())
+	if err != nil {
+		m.errors.WithLabelValues(loop).Inc()
+		return
+	}
+	m.success.WithLabelValues(loop).SetToCurrentTime()
+}
+
+// changed notes n changes of a loop; drift says that nobody had asked for them.
+func (m *metrics) changed(loop string, n int, drift bool) {
+	m.changes.WithLabelValues(loop).Add(float64(n))
+	if drift {
+		m.drift.WithLabelValues(loop).Add(float64(n))
+	}
+}

@@ -1,0 +1,121 @@
+// Command flanneld is weft's node agent: it gives the node its share of the pod network and keeps the kernel equal to
+// the cluster.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"k8s.io/klog/v2"
+
+	"github.com/weft-cni/weft/backend/cli"
+	"github.com/weft-cni/weft/backend/daemon"
+	"github.com/weft-cni/weft/backend/doctor"
+	"github.com/weft-cni/weft/backend/install"
+)
+
+// Set by the build: -ldflags "-X main.release=v0.1.0 -X main.commit=...".
+var (
+	release = "dev"
+	commit  = "unknown"
+)
+
+// Exit codes: what a supervisor needs to tell apart.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	code := run(ctx, os.Args, os.Environ(), streams{out: os.Stdout, err: os.Stderr})
+	stop()
+	os.Exit(code)
+}
+
+type streams struct{ out, err io.Writer }
+
+// run is the whole program but for its exit.
+func run(ctx context.Context, args, env []string, s streams) int {
+	err := dispatch(ctx, args, env, s)
+	var usage cli.Usage
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &usage):
+		_, _ = fmt.Fprintln(s.err, "flanneld:", err)
+		return exitUsage
+	default:
+		_, _ = fmt.Fprintln(s.err, "flanneld:", err)
+		return exitError
+	}
+}
+
+// dispatch finds the verb and does it. The image also answers to flannel's install-conf by its name.
+func dispatch(ctx context.Context, args, env []string, s streams) error {
+	if filepath.Base(args[0]) == "install-conf" {
+		return install.Conf(args[1:])
+	}
+	verb, rest := "run", args[1:]
+	if len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+		verb, rest = rest[0], rest[1:]
+	}
+	version := daemon.Version{Release: release, Commit: commit}
+	switch verb {
+	case "version":
+		return printVersion(s.out, version)
+	case "run", "install-cni", "uninstall", "doctor":
+	default:
+		return cli.Unknown(verb)
+	}
+	p, err := cli.Parse(cli.Input{Verb: verb, Args: rest, Env: env, Out: s.out})
+	switch {
+	case err != nil || p.Help:
+		return err
+	case p.Version:
+		return printVersion(s.out, version)
+	}
+	p.Config.Version = version
+	log := newLog(s.err, p.Level)
+	for _, n := range p.Notes {
+		log.Warn(n)
+	}
+	switch verb {
+	case "install-cni":
+		return daemon.InstallCNI(p.Config, log)
+	case "uninstall":
+		return daemon.Uninstall(ctx, p.Config, log)
+	case "doctor":
+		return doctor.Run(ctx, doctor.Options{Config: p.Config, BeforeMigration: p.BeforeMigration, Out: s.out})
+	default:
+		return daemon.Run(ctx, p.Config, log)
+	}
+}
+
+func printVersion(w io.Writer, v daemon.Version) error {
+	_, err := fmt.Fprintf(w, "flanneld %s (commit %s, %s)\n", v.Release, v.Commit, runtime.Version())
+	return err
+}
+
+// newLog makes the one logger and lets client-go's klog speak through it.
+func newLog(w io.Writer, level slog.Level) *slog.Logger {
+	h := slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})
+	log := slog.New(h)
+	// client-go's own chatter about what our loops report anyway stays out unless asked for.
+	quiet := slog.LevelWarn
+	if level < slog.LevelInfo {
+		quiet = level
+	}
+	klog.SetSlogLogger(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: quiet})).With("loop", "client-go"))
+	return log
+}
