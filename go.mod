@@ -3,22 +3,30 @@ module github.com/weft-cni/weft
 go 1.26.8
 
 require (
-	github.com/containernetworking/cni v1.3.1
-	github.com/google/go-cmp v0.7.0
-	github.com/prometheus/client_golang v1.25.0
-	github.com/spf13/pflag v1.1.0
-	github.com/vishvananda/netlink v1.3.1
-	golang.org/x/sync v0.25.0
-	golang.org/x/sys v0.50.0
-	golang.org/x/tools v0.52.0
-	k8s.io/client-go v0.37.2
-	k8s.io/klog/v2 v2.140.0
-	sigs.k8s.io/knftables v0.0.22
+	github.com/containernetworking/cni v1.3.1 // the CNI protocol of the shim: skel, types, versions; libcni as the runtime of its tests
+	github.com/containernetworking/plugins v1.10.0 // the standard plugins that the image ships (see "tool" below)
+	github.com/google/go-cmp v0.7.0 // tests: what differs, as a diff
+	github.com/prometheus/client_golang v1.25.0 // /metrics
+	github.com/spf13/pflag v1.1.0 // flags with two dashes
+	github.com/vishvananda/netlink v1.3.1 // links, addresses, neighbours, FDB and routes; backend/kernel only
+	golang.org/x/sync v0.25.0 // errgroup: the tasks of the daemon end together
+	golang.org/x/sys v0.50.0 // unix constants and calls that the standard library lacks
+	golang.org/x/tools v0.52.0 // tests: txtar archives
+	k8s.io/client-go v0.37.2 // the API server: informer, patches, events
+	k8s.io/klog/v2 v2.140.0 // client-go logs through it; led into our logger
+	sigs.k8s.io/knftables v0.0.22 // nftables as values and one transaction a change
 )
 
 require (
+	github.com/alexflint/go-filemutex v1.3.0 // indirect
+	github.com/coreos/go-iptables v0.8.0 // indirect
+	github.com/godbus/dbus/v5 v5.2.4 // indirect
+	github.com/mattn/go-shellwords v1.0.16 // indirect
+	github.com/networkplumbing/go-nft v0.4.0 // indirect
 	github.com/onsi/ginkgo/v2 v2.34.0 // indirect
 	github.com/onsi/gomega v1.44.0 // indirect
+	github.com/pkg/errors v0.9.1 // indirect
+	github.com/safchain/ethtool v0.7.0 // indirect
 	golang.org/x/mod v0.42.0 // indirect
 )
 
@@ -57,7 +65,7 @@ require (
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
-	github.com/vishvananda/netns v0.0.5
+	github.com/vishvananda/netns v0.0.5 // tests: namespaces as nodes; opens the namespace a handle works in
 	github.com/x448/float16 v0.8.4 // indirect
 	go.opentelemetry.io/otel v1.47.0 // indirect
 	go.opentelemetry.io/otel/trace v1.47.0 // indirect
@@ -71,12 +79,23 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
-	k8s.io/api v0.37.2
+	k8s.io/api v0.37.2 // Node and its kin as types
 	k8s.io/apimachinery v0.37.2 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
-	sigs.k8s.io/yaml v1.6.0
+	sigs.k8s.io/yaml v1.6.0 // tests: the manifests, parsed strictly into API types
+)
+
+// Built by `make build` into bin/cni, from where the image takes them.
+tool (
+	github.com/containernetworking/plugins/plugins/ipam/host-local
+	github.com/containernetworking/plugins/plugins/main/bridge
+	github.com/containernetworking/plugins/plugins/main/loopback
+	github.com/containernetworking/plugins/plugins/meta/bandwidth
+	github.com/containernetworking/plugins/plugins/meta/firewall
+	github.com/containernetworking/plugins/plugins/meta/portmap
+	github.com/containernetworking/plugins/plugins/meta/tuning
 )
