@@ -1,0 +1,114 @@
+package nstest
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Capture collects the frames that pass a device, both ways, as tcpdump sees them.
+type Capture struct {
+	file   *os.File
+	mu     sync.Mutex // guards frames
+	frames [][]byte
+}
+
+// Capture starts to collect frames of a device, with their link-layer header. It ends with the test.
+func (n *NS) Capture(device string) *Capture {
+	n.t.Helper()
+	c := &Capture{}
+	if err := n.Do(func() error { return c.open(device) }); err != nil {
+		n.t.Fatalf("in %s: capture on %s: %v", n.Name, device, err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.receive()
+	}()
+	n.t.Cleanup(func() {
+		c.file.Close()
+		<-done
+	})
+	return c
+}
+
+// Frames returns what was collected up to now.
+func (c *Capture) Frames() [][]byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([][]byte(nil), c.frames...)
+}
+
+// Count counts the collected frames that match.
+func (c *Capture) Count(match func(frame []byte) bool) int {
+	count := 0
+	for _, f := range c.Frames() {
+		if match(f) {
+			count++
+		}
+	}
+	return count
+}
+
+// Wait waits until a frame that matches was collected, and ends the test when none was within the given time.
+func (c *Capture) Wait(t testing.TB, within time.Duration, match func(frame []byte) bool) {
+	t.Helper()
+	Eventually(t, within, func() error {
+		if c.Count(match) == 0 {
+			return fmt.Errorf("none of %d captured frames matches", len(c.Frames()))
+		}
+		return nil
+	})
+}
+
+func (c *Capture) open(device string) error {
+	iface, err := net.InterfaceByName(device)
+	if err != nil {
+		return err
+	}
+	proto := uint16(unix.ETH_P_ALL>>8 | unix.ETH_P_ALL&0xff<<8) // network byte order
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(proto))
+	if err != nil {
+		return err
+	}
+	c.file = os.NewFile(uintptr(fd), "capture")
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20)
+	return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: proto, Ifindex: iface.Index})
+}
+
+func (c *Capture) receive() {
+	buf := make([]byte, 1<<17)
+	for {
+		n, err := c.file.Read(buf)
+		if isClosed(err) {
+			return
+		}
+		if err != nil {
+			continue // the device went down: frames come again when it is up
+		}
+		c.mu.Lock()
+		c.frames = append(c.frames, append([]byte(nil), buf[:n]...))
+		c.mu.Unlock()
+	}
+}
+
+// VXLAN reads a captured Ethernet frame as VXLAN over IPv4: the outer destination, UDP destination port, VNI and
+// inner frame. It reports false for everything else.
+func VXLAN(frame []byte) (dst [4]byte, port uint16, vni uint32, inner []byte, ok bool) {
+	if len(frame) < 14+20+8+8 || frame[12] != 8 || frame[13] != 0 || frame[23] != unix.IPPROTO_UDP {
+		return dst, 0, 0, nil, false
+	}
+	udp := frame[14+int(frame[14]&0xf)*4:]
+	if len(udp) < 16 || udp[8]&8 == 0 {
+		return dst, 0, 0, nil, false
+	}
+	copy(dst[:], frame[30:34])
+	port = uint16(udp[2])<<8 | uint16(udp[3])
+	vni = uint32(udp[12])<<16 | uint32(udp[13])<<8 | uint32(udp[14])
+	return dst, port, vni, udp[16:], true
+}

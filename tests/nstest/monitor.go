@@ -1,0 +1,109 @@
+package nstest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Monitor collects the kernel's rtnetlink notifications of a namespace, to show which changes were made at all.
+type Monitor struct {
+	file   *os.File
+	mu     sync.Mutex // guards events
+	events []Event
+}
+
+// Event is one rtnetlink notification.
+type Event struct {
+	Type  uint16 // unix.RTM_NEWROUTE, ...
+	Index int    // ifindex, for links, addresses and neighbours; 0 for routes
+	Body  []byte // message without its netlink header
+}
+
+// String names the kind of change.
+func (e Event) String() string {
+	name, ok := map[uint16]string{
+		unix.RTM_NEWLINK: "new link", unix.RTM_DELLINK: "del link",
+		unix.RTM_NEWADDR: "new addr", unix.RTM_DELADDR: "del addr",
+		unix.RTM_NEWNEIGH: "new neigh", unix.RTM_DELNEIGH: "del neigh",
+		unix.RTM_NEWROUTE: "new route", unix.RTM_DELROUTE: "del route",
+	}[e.Type]
+	if !ok {
+		name = fmt.Sprintf("message %d", e.Type)
+	}
+	return fmt.Sprintf("%s (device %d)", name, e.Index)
+}
+
+// Monitor starts to collect changes of links, addresses, neighbours (and forwarding entries) and routes.
+func (n *NS) Monitor() *Monitor {
+	n.t.Helper()
+	m := &Monitor{}
+	if err := n.Do(m.open); err != nil {
+		n.t.Fatalf("in %s: open rtnetlink: %v", n.Name, err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.receive()
+	}()
+	n.t.Cleanup(func() {
+		m.file.Close()
+		<-done
+	})
+	return m
+}
+
+// Events returns what was collected up to now.
+func (m *Monitor) Events() []Event {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]Event(nil), m.events...)
+}
+
+func (m *Monitor) open() error {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	m.file = os.NewFile(uintptr(fd), "rtnetlink")
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)
+	var groups uint32
+	for _, g := range []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE,
+		unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV6_ROUTE} {
+		groups |= 1 << (g - 1)
+	}
+	return unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups})
+}
+
+func (m *Monitor) receive() {
+	buf := make([]byte, 1<<17)
+	for {
+		n, err := m.file.Read(buf)
+		if isClosed(err) {
+			return
+		}
+		if err == nil {
+			m.note(buf[:n])
+		}
+	}
+}
+
+func (m *Monitor) note(b []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for len(b) >= unix.SizeofNlMsghdr {
+		size := int(binary.NativeEndian.Uint32(b))
+		if size < unix.SizeofNlMsghdr || size > len(b) {
+			return
+		}
+		e := Event{Type: binary.NativeEndian.Uint16(b[4:]), Body: append([]byte(nil), b[unix.SizeofNlMsghdr:size]...)}
+		if e.Type != unix.RTM_NEWROUTE && e.Type != unix.RTM_DELROUTE && len(e.Body) >= 8 {
+			e.Index = int(int32(binary.NativeEndian.Uint32(e.Body[4:]))) // ifinfomsg, ifaddrmsg and ndmsg agree here
+		}
+		m.events = append(m.events, e)
+		b = b[min((size+3)&^3, len(b)):]
+	}
+}
