@@ -115,6 +115,7 @@ func TestAnEndlessStormDelaysATurnByTenSettleTimesAtMost(t *testing.T) {
 			b.loop.Poke()
 			time.Sleep(50 * time.Millisecond)
 		}
+		synctest.Wait()
 		last := time.Duration(0)
 		for _, at := range b.turns[1:] {
 			if gap := at - last; gap > 1100*time.Millisecond {
