@@ -55,6 +55,28 @@ func (m MAC) IsZero() bool { return m == MAC{} }
 // String is the lower-case colon notation that the annotations carry.
 func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 
+// MarshalText is String, and empty for the zero value.
+func (m MAC) MarshalText() ([]byte, error) {
+	if m.IsZero() {
+		return nil, nil
+	}
+	return []byte(m.String()), nil
+}
+
+// UnmarshalText reads what MarshalText writes.
+func (m *MAC) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*m = MAC{}
+		return nil
+	}
+	mac, err := ParseMAC(string(text))
+	if err != nil {
+		return err
+	}
+	*m = mac
+	return nil
+}
+
 // Endpoint is what a node announces in one family: where its pods live, and how a packet for them is sent.
 // The zero value means that the node has no part in that family.
 type Endpoint struct {

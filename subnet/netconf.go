@@ -1,0 +1,139 @@
+package subnet
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// NetConfFile is the name under which net-conf.json is spoken of in errors and warnings.
+const NetConfFile = "net-conf.json"
+
+// Sentinels of the checks of the own Node: each tells the caller to wait, because somebody else has to act first.
+var (
+	ErrNoNode         = errors.New("node object is not there yet")
+	ErrNoPodCIDR      = errors.New("pod cidr not assigned")
+	ErrOutsideNetwork = errors.New("pod cidr is outside the configured network")
+)
+
+// Backend is the Backend object of net-conf.json.
+type Backend struct {
+	Type          string // "vxlan"
+	VNI           uint32 // 0 to 16777215; 1 when the file does not say
+	Port          uint16 // UDP port; 0 when the file does not say
+	MTU           int    // of the underlay; 0 when the file does not say
+	GBP           bool
+	Learning      bool
+	DirectRouting bool
+}
+
+// NetConf is net-conf.json after defaults and checks. It is comparable.
+type NetConf struct {
+	Networks       [2]netip.Prefix // masked; valid exactly for the families that are enabled
+	Enabled        [2]bool
+	EnableNFTables bool // accepted for drop-in; changes nothing
+	Backend        Backend
+}
+
+// Warning is something in net-conf.json that has no effect, or not the one that its author may expect.
+type Warning struct {
+	Place string // "Backend.Port"
+	Text  string
+}
+
+// String is one line for the log.
+func (w Warning) String() string { return NetConfFile + ": " + w.Place + ": " + w.Text }
+
+// ParseNetConf reads net-conf.json in one pass and returns every problem in one joined error, a line each that names
+// the value, its place and the cure. Keys match without regard to case and the last of equal keys counts, as in
+// flannel; what the file leaves out has flannel's default, except that an absent Backend means vxlan and not udp.
+func ParseNetConf(data []byte) (NetConf, []Warning, error) {
+	r := &confReader{}
+	conf := NetConf{Enabled: [2]bool{IPv4: true}, Backend: Backend{Type: "vxlan", VNI: 1}}
+	hasBackend := false
+	r.document(data, []confKey{
+		{"EnableIPv4", boolean(&conf.Enabled[IPv4])},
+		{"EnableIPv6", boolean(&conf.Enabled[IPv6])},
+		{"EnableNFTables", boolean(&conf.EnableNFTables)},
+		{"Network", network(IPv4, &conf.Networks[IPv4])},
+		{"IPv6Network", network(IPv6, &conf.Networks[IPv6])},
+		{"SubnetLen", r.noEffect("SubnetLen", number(0, 32, new(int)))},
+		{"SubnetMin", r.noEffect("SubnetMin", address(IPv4))},
+		{"SubnetMax", r.noEffect("SubnetMax", address(IPv4))},
+		{"IPv6SubnetLen", r.noEffect("IPv6SubnetLen", number(0, 128, new(int)))},
+		{"IPv6SubnetMin", r.noEffect("IPv6SubnetMin", address(IPv6))},
+		{"IPv6SubnetMax", r.noEffect("IPv6SubnetMax", address(IPv6))},
+		{"Backend", func(raw string) error { hasBackend = true; return r.backend(raw, &conf.Backend) }},
+	})
+	if !hasBackend {
+		r.warn("Backend", `is absent: vxlan is used, where flannel would use udp; write "Backend": {"Type": "vxlan"}`)
+	}
+	r.families(&conf)
+	if err := errors.Join(r.errs...); err != nil {
+		return NetConf{}, r.warnings, err
+	}
+	return conf, r.warnings, nil
+}
+
+// families checks what no single key can tell: which families are on, and that each has a network and room in the MTU.
+func (r *confReader) families(conf *NetConf) {
+	if r.unreadable {
+		return // then a missing Network is no problem of its own
+	}
+	if conf.Enabled == [2]bool{} {
+		r.fail("EnableIPv4", "both EnableIPv4 and EnableIPv6 are false: set one of them to true")
+	}
+	for _, f := range Families() {
+		key, enable := networkKeys(f)
+		switch {
+		case conf.Enabled[f] && !conf.Networks[f].IsValid():
+			r.missing(key, fmt.Sprintf("is missing: set it to the %v range that the cluster gives its pods from "+
+				"(kubeadm: --pod-network-cidr, controller-manager: --cluster-cidr), or set %s to false", f, enable))
+		case !conf.Enabled[f] && conf.Networks[f].IsValid():
+			r.warn(key, fmt.Sprintf("has no effect while %s is false", enable))
+			conf.Networks[f] = netip.Prefix{}
+		}
+	}
+	if mtu := conf.Backend.MTU; conf.Enabled[IPv6] && mtu != 0 && mtu < 1280+70 {
+		r.fail("Backend.MTU", fmt.Sprintf("%d leaves IPv6 pods less than the 1280 bytes that IPv6 needs: use at least 1350", mtu))
+	}
+}
+
+func networkKeys(f Family) (network, enable string) {
+	return [2]string{"Network", "IPv6Network"}[f], [2]string{"EnableIPv4", "EnableIPv6"}[f]
+}
+
+// CheckSelf tells why the own Node cannot take part yet, or nil. A family that the Node has no range of is no error
+// as long as another one works. The errors wrap ErrNoNode, ErrNoPodCIDR or ErrOutsideNetwork.
+func (c NetConf) CheckSelf(self Self) error {
+	if !self.Exists {
+		return fmt.Errorf("node %q: %w: waiting for the kubelet to register it (is NODE_NAME right?)", self.Name, ErrNoNode)
+	}
+	var errs []error
+	usable := false
+	for _, f := range Families() {
+		cidr := self.PodCIDRs[f]
+		if !c.Enabled[f] || !cidr.IsValid() {
+			continue
+		}
+		if !Contains(c.Networks[f], cidr) {
+			errs = append(errs, fmt.Errorf("subnet %q specified in the flannel net config doesn't contain %q PodCIDR of the %q node: %w",
+				c.Networks[f], cidr, self.Name, ErrOutsideNetwork))
+			continue
+		}
+		usable = true
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	if !usable {
+		return fmt.Errorf("node %q %w: does the controller-manager run with --allocate-node-cidrs and --cluster-cidr "+
+			"(kubeadm: --pod-network-cidr), and has that range any room left?", self.Name, ErrNoPodCIDR)
+	}
+	return nil
+}
+
+// Contains reports whether inner lies inside outer; false when either is not set or their families differ.
+func Contains(outer, inner netip.Prefix) bool {
+	return outer.IsValid() && inner.IsValid() && outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+}
