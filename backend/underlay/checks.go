@@ -1,0 +1,63 @@
+package underlay
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/subnet"
+)
+
+// ErrDuplicate means that another node announces our address: packets for it come to us, or ours go to it.
+var ErrDuplicate = errors.New("address announced twice")
+
+// ErrOverlap means that the pod network covers addresses which the host has on a device of its own.
+var ErrOverlap = errors.New("pod network overlaps a local network")
+
+// Duplicate reports the peers that announce the address that we are about to announce, as machines do that were
+// cloned with one address on their first interface.
+func Duplicate(announced netip.Addr, s subnet.Snapshot) error {
+	var names []string
+	for _, p := range s.Peers {
+		if slices.ContainsFunc(p.Endpoints[:], func(e subnet.Endpoint) bool { return e.PublicIP == announced }) {
+			names = append(names, p.Name)
+		}
+	}
+	if len(names) == 0 || !announced.IsValid() {
+		return nil
+	}
+	return fmt.Errorf("announce %s: already announced by %s; choose another address with --iface or --iface-from=%s: %w",
+		announced, strings.Join(names, ", "), FromInternalIP, ErrDuplicate)
+}
+
+// Overlaps reports the devices, other than the overlay's own and the bridge of the pods, that have an address or a
+// subnet inside one of the pod networks: packets for those pods would stay on the host. own are the node's own pod
+// ranges; a bridge with an address in one of them is the bridge of the pods, whatever its name. A local network that
+// is wider than the pod network is no overlap: the kernel's longest match sorts the two.
+func Overlaps(networks, own []netip.Prefix, host kernel.Host) error {
+	v := newView(Options{PodNetworks: own}, host)
+	var found []string
+	for _, a := range host.Addrs {
+		l, ok := v.link(a.Index)
+		if !ok || !l.Up || v.barred(l) != nil || podSide(l, a) {
+			continue
+		}
+		for _, n := range networks {
+			if n.Contains(a.Prefix.Addr()) && n.Bits() <= a.Prefix.Bits() {
+				found = append(found, fmt.Sprintf("%s has %s inside %s", l.Name, a.Prefix, n))
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return fmt.Errorf("check the pod network: %s; move one of the two: %w", strings.Join(found, "; "), ErrOverlap)
+}
+
+// podSide reports whether an address is the gateway that a point-to-point CNI plugin gives to one pod.
+func podSide(l kernel.HostLink, a kernel.HostAddr) bool {
+	return l.Kind == "veth" && a.Prefix.IsSingleIP()
+}
