@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// storage is a buildah storage of our own. The vfs driver works in any container and on any file system.
+type storage struct{ dir string }
+
+func (s storage) command(ctx context.Context, args ...string) *exec.Cmd {
+	all := append([]string{"--storage-driver", "vfs", "--root", filepath.Join(s.dir, "root"), "--runroot", filepath.Join(s.dir, "run")}, args...)
+	return exec.CommandContext(ctx, "buildah", all...)
+}
+
+func (s storage) run(ctx context.Context, args ...string) error { return quiet(s.command(ctx, args...)) }
+
+// debian makes a base image as slim as debian:bookworm-slim from Debian's packages alone, for machines that reach no
+// image registry.
+func (s storage) debian(ctx context.Context, name, arch string) error {
+	fmt.Println("making a base image of Debian's packages, once (about a minute)")
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		return err
+	}
+	root, err := os.MkdirTemp(s.dir, "debootstrap-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(root) }()
+	if err := run(ctx, "debootstrap", "--variant=minbase", "--arch="+arch, "bookworm", root); err != nil {
+		return err
+	}
+	if err := slim(root); err != nil {
+		return err
+	}
+	out, err := s.command(ctx, "from", "scratch").Output()
+	if err != nil {
+		return fmt.Errorf("buildah from scratch: %w", err)
+	}
+	box := strings.TrimSpace(string(out))
+	defer func() { _ = s.run(ctx, "rm", box) }()
+	for _, args := range [][]string{
+		{"add", "-q", box, root, "/"},
+		{"config", "--arch", arch, "--cmd", "bash", box},
+		{"commit", "-q", box, name},
+	} {
+		if err := s.run(ctx, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// slim removes what the slim images leave out, and tells dpkg to keep it out.
+func slim(root string) error {
+	var conf strings.Builder
+	for _, dir := range []string{"doc", "info", "lintian", "linda", "locale", "man", "groff"} {
+		fmt.Fprintf(&conf, "path-exclude /usr/share/%s/*\n", dir)
+		if err := os.RemoveAll(filepath.Join(root, "usr/share", dir)); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{"var/cache/apt/archives", "var/lib/apt/lists"} {
+		if err := os.RemoveAll(filepath.Join(root, dir)); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(root, "etc/dpkg/dpkg.cfg.d/slim"), []byte(conf.String()), 0o644)
+}
