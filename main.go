@@ -96,7 +96,9 @@ func dispatch(ctx context.Context, args, env []string, s streams) error {
 	case "uninstall":
 		return daemon.Uninstall(ctx, p.Config, log)
 	case "doctor":
-		return doctor.Run(ctx, doctor.Options{Config: p.Config, BeforeMigration: p.BeforeMigration, Out: s.out})
+		return doctor.Run(ctx, doctor.Options{BeforeMigration: p.BeforeMigration, Out: s.out, Client: func() (kubernetes.Interface, error) {
+			return kube.NewClient(p.Config.Kube.APIURL, p.Config.Kube.Kubeconfig)
+		}})
 	default:
 		return daemon.Run(ctx, p.Config, log)
 	}

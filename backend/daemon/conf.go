@@ -1,0 +1,52 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+
+	"github.com/weft-cni/weft/subnet"
+)
+
+// confFile follows net-conf.json: a wrong file is reported and the last good one stays in force, a mended one is taken
+// within a second. Reading a file of a kilobyte each second is cheaper than following a ConfigMap's symlinks by inotify.
+type confFile struct {
+	path    string
+	log     *slog.Logger
+	changed func()
+
+	raw     []byte // of the last read; only the loop touches it
+	problem error  // with raw
+	good    atomic.Pointer[subnet.NetConf]
+}
+
+// load gives the config in force, or nil.
+func (c *confFile) load() *subnet.NetConf { return c.good.Load() }
+
+func (c *confFile) sync(context.Context) error {
+	raw, err := os.ReadFile(c.path)
+	if err != nil {
+		return fmt.Errorf("read the network configuration: %w", err)
+	}
+	if c.raw != nil && bytes.Equal(raw, c.raw) {
+		return c.problem
+	}
+	conf, warnings, err := subnet.ParseNetConf(raw)
+	c.raw, c.problem = raw, nil
+	if err != nil {
+		c.problem = fmt.Errorf("%s: %w", c.path, err)
+		return c.problem
+	}
+	for _, w := range warnings {
+		c.log.Warn("net-conf.json", "warning", w)
+	}
+	if old := c.good.Load(); old == nil || *old != conf {
+		c.good.Store(&conf)
+		c.log.Info("network configuration", "network", conf.Networks, "backend", fmt.Sprintf("%+v", conf.Backend))
+		c.changed()
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/weft-cni/weft/subnet"
+)
+
+// apiPatience is how long a fresh start waits for the API server before it brings up what the disk remembers.
+const apiPatience = 3 * time.Second
+
+// viewState says how far a snapshot can be trusted.
+type viewState struct {
+	known bool // there is one
+	stale bool // it comes from the disk: nothing may be removed because it is not in it
+}
+
+// view gives the newest snapshot: the API server's, and until that has answered the last good one from the disk, so
+// that a node which boots while the API server is away still has a network.
+type view struct {
+	source  subnet.Source
+	file    string
+	node    string
+	log     *slog.Logger
+	started time.Time
+
+	kept    *subnet.Snapshot // what the disk holds, once read; only the data-plane loop touches it
+	read    bool
+	written []byte // what keep wrote last; only the cache loop touches it
+}
+
+func newView(source subnet.Source, stateDir, node string, log *slog.Logger) *view {
+	return &view{source: source, file: filepath.Join(stateDir, "snapshot.json"), node: node, log: log, started: time.Now()}
+}
+
+// now is the snapshot to work from.
+func (v *view) now() (subnet.Snapshot, viewState) {
+	if s, ok := v.source.Snapshot(); ok {
+		return s, viewState{known: true}
+	}
+	if time.Since(v.started) < apiPatience {
+		return subnet.Snapshot{}, viewState{}
+	}
+	if !v.read {
+		v.read = true
+		v.kept = v.recall()
+	}
+	if v.kept == nil {
+		return subnet.Snapshot{}, viewState{}
+	}
+	return *v.kept, viewState{known: true, stale: true}
+}
+
+// recall reads the disk; whatever is wrong with the file costs the cold start and nothing else.
+func (v *view) recall() *subnet.Snapshot {
+	data, err := os.ReadFile(v.file)
+	if err != nil {
+		v.log.Info("no state from an earlier run", "err", err)
+		return nil
+	}
+	s, err := subnet.ParseCache(data)
+	if err == nil {
+		err = subnet.CheckCache(s, v.node, "")
+	}
+	if err != nil {
+		v.log.Warn("state of an earlier run is not used", "file", v.file, "err", err)
+		return nil
+	}
+	v.log.Warn("API server is away: using the state of the last run, removing nothing", "peers", len(s.Peers))
+	return &s
+}
+
+// keep writes the API server's snapshot to disk when it has changed.
+func (v *view) keep(context.Context) error {
+	s, ok := v.source.Snapshot()
+	if !ok || !s.Self.Exists {
+		return nil
+	}
+	data, err := subnet.RenderCache(s)
+	if err != nil {
+		return err
+	}
+	if bytes.Equal(data, v.written) {
+		return nil
+	}
+	if err := subnet.WriteFile(v.file, data, 0o600); err != nil {
+		return fmt.Errorf("keep the snapshot: %w", err)
+	}
+	v.written = data
+	return nil
+}
