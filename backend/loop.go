@@ -1,6 +1,6 @@
 // Package backend holds the engine that every arrow into the kernel is driven by: Loop runs one idempotent sync
 // whenever something may have changed, retries it until it succeeds, and repeats it now and then all the same.
-// What is synced lives in the packages below: underlay, vxlan, kernel, traffic and policy.
+// What is synced lives in the packages below.
 package backend
 
 import (

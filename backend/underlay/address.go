@@ -49,24 +49,21 @@ func (v view) bestAddr(l kernel.HostLink, w way) (netip.Addr, string, error) {
 	}
 	best := slices.MinFunc(usable, func(a, b kernel.HostAddr) int { // the first of equal ones: the kernel's order
 		return cmp.Or(
-			worse(a.LinkLocal, b.LinkLocal),
+			cmp.Compare(weight(a.LinkLocal), weight(b.LinkLocal)),
 			cmp.Compare(v.rank(a, w), v.rank(b, w)),
-			worse(!a.Permanent, !b.Permanent),
-			worse(a.Temporary, b.Temporary),
+			cmp.Compare(weight(!a.Permanent), weight(!b.Permanent)),
+			cmp.Compare(weight(a.Temporary), weight(b.Temporary)),
 		)
 	})
 	return best.Prefix.Addr(), v.rank(best, w).String(), nil
 }
 
-// worse compares by a property that nobody wants.
-func worse(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
+// weight orders by a property that nobody wants: what has it comes last.
+func weight(unwanted bool) int {
+	if unwanted {
 		return 1
 	}
-	return -1
+	return 0
 }
 
 func (v view) rank(a kernel.HostAddr, w way) rank {
