@@ -1,0 +1,109 @@
+// Package traffic lets pod traffic through a node: it masquerades what leaves the pod network, keeps the overlay's own
+// packets out of connection tracking, lets peers on another UDP port be heard, and opens a closed iptables FORWARD chain.
+//
+// Everything is one nftables table, "inet weft", that is ours alone: Rules computes it from a Config, Manager compares it
+// with the kernel's and writes it in one transaction. An accept in nftables ends only the base chain that it stands in, so
+// a foreign drop cannot be overridden from our table; iptables is touched just where its FORWARD chain drops, and what no
+// rule of ours can cure is said in words (Result.Problems).
+package traffic
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/weft-cni/weft/subnet"
+)
+
+// Place says where in the iptables FORWARD chain the jump to our accept rules goes.
+type Place string
+
+// The places. Auto is right unless an operator's rules say otherwise.
+const (
+	PlaceAuto  Place = "auto"  // only where FORWARD stops pod traffic: before the first rule that stops everything, else last
+	PlaceFirst Place = "first" // always, before every other rule
+	PlaceLast  Place = "last"  // always, after every other rule
+	PlaceOff   Place = "off"   // never; a jump that is there is removed
+)
+
+// Net is what the rules need to know of one family. The zero value means that the family is off.
+type Net struct {
+	Network netip.Prefix // all pods of the cluster, masked
+	PodCIDR netip.Prefix // the pods of this node; invalid while none is assigned
+}
+
+// Config is everything that the rules depend on.
+type Config struct {
+	Nets [2]Net // by subnet.Family
+
+	Masquerade   bool           // rewrite the source of what leaves the pod network
+	RandomFully  bool           // let the kernel choose source ports at random; off keeps the application's port
+	Exclude      []netip.Prefix // destinations that see the pod's own address; any family, may overlap
+	Forward      bool           // accept pod traffic in an iptables FORWARD chain that drops it
+	ForwardPlace Place          // "" means PlaceAuto
+
+	Port      uint16           // UDP port that our VXLAN device hears; 0 means there is no overlay port
+	Peers     []netip.AddrPort // outer address and port of every peer, any family
+	Mixed     []uint16         // ports beside Port that peers may still send to; those of Peers are added
+	AntiSpoof bool             // drop what comes to our port from an address that is not a peer's
+
+	// Tracked leaves arriving overlay packets to connection tracking. Manager sets it by itself where an INPUT rule of
+	// the host accepts the port by "state NEW" alone, which an untracked packet would not match.
+	Tracked bool
+}
+
+// Validate reports all that is wrong with the Config, joined.
+func (c Config) Validate() error {
+	var errs []error
+	for _, f := range families() {
+		n := c.Nets[f.Family]
+		for _, p := range []netip.Prefix{n.Network, n.PodCIDR} {
+			if p.IsValid() && (subnet.FamilyOf(p.Addr()) != f.Family || p != p.Masked()) {
+				errs = append(errs, fmt.Errorf("check traffic config: %s is not a masked %s prefix", p, f.Family))
+			}
+		}
+		if n.PodCIDR.IsValid() && (!n.Network.IsValid() || !covers(n.Network, n.PodCIDR)) {
+			errs = append(errs, fmt.Errorf("check traffic config: pod CIDR %s is not inside the network %s", n.PodCIDR, n.Network))
+		}
+	}
+	for _, p := range c.Exclude {
+		if !p.IsValid() {
+			errs = append(errs, errors.New("check traffic config: an excluded destination is no prefix"))
+		}
+	}
+	if !slices.Contains([]Place{"", PlaceAuto, PlaceFirst, PlaceLast, PlaceOff}, c.ForwardPlace) {
+		errs = append(errs, fmt.Errorf("check traffic config: forward place %q is none of auto, first, last, off", c.ForwardPlace))
+	}
+	if c.AntiSpoof && c.Port == 0 {
+		errs = append(errs, errors.New("check traffic config: anti-spoofing needs the overlay's port"))
+	}
+	return errors.Join(errs...)
+}
+
+// enabled tells whether the family takes part.
+func (c Config) enabled(f subnet.Family) bool { return c.Nets[f].Network.IsValid() }
+
+// place is where the FORWARD jump goes, with the switches folded in.
+func (c Config) place(f subnet.Family) Place {
+	switch {
+	case !c.Forward || !c.enabled(f):
+		return PlaceOff
+	case c.ForwardPlace == "":
+		return PlaceAuto
+	}
+	return c.ForwardPlace
+}
+
+// mixed lists the ports other than ours that peers use, sorted. It is empty in a cluster of one port.
+func (c Config) mixed() []uint16 {
+	if c.Port == 0 {
+		return nil
+	}
+	ports := slices.Clone(c.Mixed)
+	for _, p := range c.Peers {
+		ports = append(ports, p.Port())
+	}
+	slices.Sort(ports)
+	return slices.DeleteFunc(slices.Compact(ports), func(p uint16) bool { return p == 0 || p == c.Port })
+}

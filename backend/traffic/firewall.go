@@ -1,0 +1,159 @@
+package traffic
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// firewall looks for base chains of others that stop what they do not know. No accept of ours overrides them, in whatever
+// table and at whatever priority: an accept ends one base chain, a drop ends the packet. So they are named, with the cure.
+type firewall struct {
+	seen  string   // the tables at the last look
+	found []string // what it found
+}
+
+// problems looks again when a table came or went, and as long as there is something to complain about.
+func (w *firewall) problems(ctx context.Context, n *nft, c Config, tables map[string]bool) ([]string, error) {
+	suspects := slices.DeleteFunc(slices.Sorted(maps.Keys(tables)), func(name string) bool { return !suspect(name, c) })
+	// Whether the port or the network changed matters as much as the tables.
+	seen := fmt.Sprint(suspects, c.Nets, c.Port)
+	if seen == w.seen && len(w.found) == 0 {
+		return nil, nil
+	}
+	var found []string
+	var errs []error
+	for _, name := range suspects {
+		family, table, _ := strings.Cut(name, " ")
+		text, err := n.list(ctx, "table", family, table)
+		if err != nil || text == "" {
+			errs = append(errs, err)
+			continue
+		}
+		texts, err := tableTrouble(text, name, c)
+		errs = append(errs, err)
+		found = append(found, texts...)
+	}
+	w.seen, w.found = seen, found
+	return found, errors.Join(errs...)
+}
+
+// suspect tells whether a table may stop pod traffic without being meant to: not ours, not a policy engine's, not
+// kube-proxy's, and not one of iptables', which have a look of their own.
+func suspect(name string, c Config) bool {
+	proto, table, _ := strings.Cut(name, " ")
+	rows := families()
+	if proto != "inet" && !slices.ContainsFunc(rows[:], func(f family) bool { return f.Proto == proto && c.enabled(f.Family) }) {
+		return false
+	}
+	if proto != "inet" && slices.Contains([]string{"filter", "nat", "mangle", "raw", "security"}, table) {
+		return false
+	}
+	return !slices.ContainsFunc([]string{TableName, "kube-", "calico", "cali-", "antrea", "cilium", "flannel-"}, func(prefix string) bool {
+		return strings.HasPrefix(table, prefix)
+	})
+}
+
+var (
+	prefixInListing = regexp.MustCompile(`"prefix":\s*\{"addr":\s*"([^"]+)",\s*"len":\s*(\d+)\}`)
+	numberInListing = regexp.MustCompile(`\b\d+\b`)
+)
+
+// tableTrouble reads one table's listing and tells which of its chains stop pods or the overlay.
+func tableTrouble(listing, name string, c Config) ([]string, error) {
+	hooks := map[string]string{} // chain to hook, of base chains
+	closed := map[string]bool{}
+	var mentions strings.Builder
+	err := objects(listing, func(kind string, o object) {
+		switch kind {
+		case "chain":
+			hooks[o.Name] = o.Hook
+			closed[o.Name] = o.Policy == "drop"
+		case "rule":
+			for _, e := range o.Expr {
+				mentions.Write(e)
+			}
+			closed[o.Chain] = closed[o.Chain] || stopsAll(o.Expr)
+		case "set", "map":
+			for _, e := range o.Elem {
+				mentions.Write(e)
+			}
+		}
+	})
+	var texts []string
+	for _, chain := range slices.Sorted(maps.Keys(hooks)) {
+		switch {
+		case !closed[chain]:
+		case hooks[chain] == "forward":
+			texts = append(texts, forwardCure(name, chain, mentions.String(), c)...)
+		case hooks[chain] == "input" && c.Port != 0 && !slices.Contains(numberInListing.FindAllString(mentions.String(), -1), fmt.Sprint(c.Port)):
+			texts = append(texts, inputCure(name, chain, c.Port))
+		}
+	}
+	return texts, err
+}
+
+// stopsAll tells whether a rule drops or rejects without a condition.
+func stopsAll(expr []json.RawMessage) bool {
+	stop := false
+	for _, raw := range expr {
+		var e map[string]json.RawMessage
+		if json.Unmarshal(raw, &e) != nil {
+			return false
+		}
+		for kind := range e {
+			switch kind {
+			case "drop", "reject":
+				stop = true
+			case "counter", "log":
+			default:
+				return false
+			}
+		}
+	}
+	return stop
+}
+
+// forwardCure names the command that lets the pod networks through a chain, for each network that it does not know yet.
+func forwardCure(name, chain, mentions string, c Config) []string {
+	var texts []string
+	for _, f := range families() {
+		n := c.Nets[f.Family].Network
+		if !n.IsValid() || knows(mentions, n) {
+			continue
+		}
+		cure := fmt.Sprintf("nft insert rule %s %s %s daddr %s accept; nft insert rule %s %s %s saddr %s accept", name, chain, f.Proto, n, name, chain, f.Proto, n)
+		if name == "inet firewalld" {
+			cure = fmt.Sprintf("firewall-cmd --permanent --zone=trusted --add-source=%s && firewall-cmd --reload", n)
+		}
+		texts = append(texts, fmt.Sprintf("table %s, chain %s stops forwarded packets of %s, and no other table can override that: %s", name, chain, n, cure))
+	}
+	return texts
+}
+
+func inputCure(name, chain string, port uint16) string {
+	cure := fmt.Sprintf("nft insert rule %s %s udp dport %d accept", name, chain, port)
+	if name == "inet firewalld" {
+		cure = fmt.Sprintf("firewall-cmd --permanent --add-port=%d/udp && firewall-cmd --reload", port)
+	}
+	return fmt.Sprintf("table %s, chain %s stops packets to UDP port %d, so no peer can reach this node: %s", name, chain, port, cure)
+}
+
+// knows tells whether a listing names a prefix that covers the network: then the operator has dealt with it.
+func knows(mentions string, n netip.Prefix) bool {
+	for _, m := range prefixInListing.FindAllStringSubmatch(mentions, -1) {
+		addr, err := netip.ParseAddr(m[1])
+		bits, _ := strconv.Atoi(m[2])
+		if err == nil && covers(netip.PrefixFrom(addr, bits), n) {
+			return true
+		}
+	}
+	return false
+}

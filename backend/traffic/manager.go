@@ -1,0 +1,177 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"sigs.k8s.io/knftables"
+)
+
+// Options say where a Manager works. The zero value is right for the daemon.
+type Options struct {
+	NetNS    string                       // path of a network namespace; empty means the process's own
+	OnExec   func(argv []string)          // called before each program that is run
+	LookPath func(string) (string, error) // finds programs; nil means exec.LookPath
+}
+
+// Manager keeps the rules of one network namespace as a Config wants them. It remembers nothing of what it wrote: each
+// Sync reads and compares. One goroutine at a time may call it, except for Watch.
+type Manager struct {
+	host     host
+	nft      nft
+	tools    []flavour
+	settled  bool // the first Sync has been through: flannel's rules are gone, families that are off are clean
+	firewall firewall
+}
+
+// Result is what a Sync did and saw.
+type Result struct {
+	Changes  []string // what was written, in words; empty when all was as wanted
+	Problems []string // what keeps traffic from passing and is not ours to change, with the cure
+}
+
+// New makes a Manager. It touches nothing yet.
+func New(o Options) *Manager {
+	h := host{netns: o.NetNS, onExec: o.OnExec, lookPath: o.LookPath}
+	return &Manager{host: h, nft: nft{host: h}}
+}
+
+// Sync makes the rules as the Config wants them. What is right already is not written, so it is cheap to call: three
+// programs that read. Errors of one part do not keep the others from being done.
+func (m *Manager) Sync(ctx context.Context, c Config) (Result, error) {
+	if err := c.Validate(); err != nil {
+		return Result{}, err
+	}
+	p := m.survey(ctx, c, scope{families: !m.settled, flannel: !m.settled})
+	changes, err := m.apply(ctx, p)
+	if err == nil {
+		m.settled = true
+	}
+	return Result{Changes: changes, Problems: p.problems}, err
+}
+
+// Check tells what Sync would change, and the problems, without touching anything.
+func (m *Manager) Check(ctx context.Context, c Config) ([]string, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	p := m.survey(ctx, c, scope{families: true, flannel: true})
+	texts := slices.Clone(p.table.texts)
+	for _, a := range p.actions {
+		texts = append(texts, a.text)
+	}
+	return append(texts, p.problems...), errors.Join(p.errs...)
+}
+
+// Remove takes away all that is ours. It leaves flannel's rules alone: after a way back they are in use.
+func (m *Manager) Remove(ctx context.Context) ([]string, error) {
+	return m.apply(ctx, m.survey(ctx, Config{}, scope{families: true}))
+}
+
+// scope widens a survey beyond what can change while we run.
+type scope struct {
+	families bool // look also where the Config wants nothing
+	flannel  bool // look for flannel's rules
+}
+
+// plan is the difference between what is there and what is wanted.
+type plan struct {
+	want     Ruleset
+	table    difference
+	actions  []action // after the table, in order
+	problems []string
+	errs     []error // what could not be read
+}
+
+// action is one commit to a table that is not ours alone.
+type action struct {
+	text string
+	do   func(context.Context) error
+}
+
+// survey reads and compares.
+func (m *Manager) survey(ctx context.Context, c Config, sc scope) *plan {
+	p := &plan{}
+	tables, err := m.nft.tables(ctx)
+	if err != nil {
+		p.errs = append(p.errs, err)
+		return p
+	}
+	c.Tracked = m.surveyIptables(ctx, c, sc, tables, p) || c.Tracked
+	p.want = Rules(c)
+	if tables["inet "+TableName] {
+		have, err := m.nft.read(ctx)
+		if err != nil {
+			p.errs = append(p.errs, err)
+			return p
+		}
+		p.table = compare(have, wanted(p.want))
+		if !have.exists() && p.want.Empty() {
+			p.table.structure("it is empty")
+		}
+	} else {
+		p.table = compare(state{}, wanted(p.want))
+	}
+	if sc.flannel {
+		m.surveyFlannelTables(tables, p)
+	}
+	found, err := m.firewall.problems(ctx, &m.nft, c, tables)
+	p.problems = append(p.problems, found...)
+	if err != nil {
+		p.errs = append(p.errs, err)
+	}
+	return p
+}
+
+// surveyFlannelTables plans the end of the tables that flannel's nftables mode leaves.
+func (m *Manager) surveyFlannelTables(tables map[string]bool, p *plan) {
+	for _, f := range families() {
+		name := f.Proto + " " + f.FlannelNF
+		if !tables[name] {
+			continue
+		}
+		p.actions = append(p.actions, action{"remove flannel's table " + name, func(ctx context.Context) error {
+			_, err := m.host.run(ctx, "delete table "+name+"\n", "nft", "-f", "-")
+			return err
+		}})
+	}
+}
+
+// apply carries out a plan: our table first, so that flannel's rules go only when ours are in place.
+func (m *Manager) apply(ctx context.Context, p *plan) (changes []string, err error) {
+	errs := p.errs
+	if len(p.table.texts) > 0 {
+		if err := m.write(ctx, p); err != nil {
+			return nil, errors.Join(append(errs, err)...)
+		}
+		changes = append(changes, summary(p.table.texts)...)
+	}
+	for _, a := range p.actions {
+		if err := a.do(ctx); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		changes = append(changes, a.text)
+	}
+	return changes, errors.Join(errs...)
+}
+
+// write brings our table up to date. An element may have come or gone since it was read: then the whole table is written.
+func (m *Manager) write(ctx context.Context, p *plan) error {
+	err := m.nft.write(ctx, func(tx *knftables.Transaction) { p.table.fill(tx, p.want) })
+	if err == nil || p.table.rewrite {
+		return err
+	}
+	return m.nft.write(ctx, p.want.Replace)
+}
+
+// summary keeps a first round with five thousand elements from becoming five thousand log lines.
+func summary(texts []string) []string {
+	const most = 10
+	if len(texts) <= most {
+		return texts
+	}
+	return append(slices.Clone(texts[:most]), fmt.Sprintf("and %d more", len(texts)-most))
+}

@@ -1,0 +1,87 @@
+package traffic
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"sigs.k8s.io/knftables"
+)
+
+// nft is the kernel's nftables as we use it: reading is one fork, writing is one transaction.
+type nft struct {
+	host host
+	conn knftables.Interface // for our table; nil until the first use
+}
+
+// open finds out whether nft is there and new enough. It is tried again at each use until it succeeds, since the
+// capability or the module that is missing now may come.
+func (n *nft) open() error {
+	if n.conn != nil {
+		return nil
+	}
+	if _, err := n.host.find("nft"); err != nil {
+		return err
+	}
+	n.host.note("nft", "--version")
+	n.host.note("nft", "--check")
+	return n.host.inside(func() error {
+		conn, err := knftables.New(knftables.InetFamily, TableName)
+		if err != nil {
+			return fmt.Errorf("open nftables (nft 1.0.1 and kernel 5.10 are the floor): %w", err)
+		}
+		n.conn = conn
+		return nil
+	})
+}
+
+// read returns the state of our table; a table that is not there is the empty state.
+func (n *nft) read(ctx context.Context) (state, error) {
+	text, err := n.list(ctx, "table", "inet", TableName)
+	if err != nil || text == "" {
+		return state{}, err
+	}
+	return parseTable(text)
+}
+
+// list runs `nft -j list`. What does not exist lists as the empty text.
+func (n *nft) list(ctx context.Context, what ...string) (string, error) {
+	text, err := n.host.run(ctx, "", append([]string{"nft", "-j", "list"}, what...)...)
+	if err != nil && strings.Contains(err.Error(), "No such file or directory") {
+		return "", nil
+	}
+	return text, err
+}
+
+// write carries out one transaction on our table.
+func (n *nft) write(ctx context.Context, fill func(*knftables.Transaction)) error {
+	if err := n.open(); err != nil {
+		return err
+	}
+	tx := n.conn.NewTransaction()
+	fill(tx)
+	if tx.NumOperations() == 0 {
+		return nil
+	}
+	n.host.note("nft", "-f", "-")
+	err := n.host.inside(func() error { return n.conn.Run(ctx, tx) })
+	if err != nil {
+		return fmt.Errorf("write table inet %s: %w", TableName, err)
+	}
+	return nil
+}
+
+// tables lists all tables as "family name".
+func (n *nft) tables(ctx context.Context) (map[string]bool, error) {
+	text, err := n.list(ctx, "tables")
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]bool{}
+	err = objects(text, func(kind string, o object) {
+		if kind == "table" {
+			names[o.Family+" "+o.Name] = true
+		}
+	})
+	return names, err
+}

@@ -1,0 +1,172 @@
+package traffic
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"sigs.k8s.io/knftables"
+)
+
+// state is our table as it can be compared: what Rules wants and what nft lists come down to the same shape.
+type state struct {
+	chains  map[string]chainState
+	sets    map[string]setState
+	strange []string // what is in the table and can never be ours
+}
+
+// chainState is a chain's hook as text, and the comments of its rules in order.
+type chainState struct {
+	hook     string
+	comments []string
+}
+
+// setState is a set's declaration as text, and its elements.
+type setState struct {
+	decl     string
+	elements map[string]struct{}
+}
+
+// exists tells whether there is a table at all.
+func (s state) exists() bool { return len(s.chains)+len(s.sets)+len(s.strange) > 0 }
+
+// wanted is the state that a Ruleset asks for.
+func wanted(r Ruleset) state {
+	s := state{chains: map[string]chainState{}, sets: map[string]setState{}}
+	for _, c := range r.Chains {
+		// The priorities in Rules all have names that knftables knows.
+		prio, _ := knftables.ParsePriority(knftables.InetFamily, string(c.Priority))
+		cs := chainState{hook: hookText(string(c.Type), string(c.Hook), prio, string(knftables.AcceptPolicy))}
+		for _, rule := range c.Rules {
+			cs.comments = append(cs.comments, rule.Comment())
+		}
+		s.chains[c.Name] = cs
+	}
+	for _, set := range r.Sets {
+		ss := setState{decl: declText(set.Type, set.Interval), elements: map[string]struct{}{}}
+		for _, e := range set.Elements {
+			ss.elements[e] = struct{}{}
+		}
+		s.sets[set.Name] = ss
+	}
+	return s
+}
+
+func hookText(kind, hook string, prio int, policy string) string {
+	return fmt.Sprintf("type %s hook %s priority %d policy %s", kind, hook, prio, policy)
+}
+
+func declText(kind string, interval bool) string {
+	if interval {
+		return kind + " interval"
+	}
+	return kind
+}
+
+// listing is what `nft -j list table` prints, as far as we look.
+type listing struct {
+	Nftables []map[string]json.RawMessage `json:"nftables"`
+}
+
+// object holds the fields of every kind of object in a listing that we compare.
+type object struct {
+	Family  string            `json:"family"`
+	Name    string            `json:"name"`
+	Table   string            `json:"table"`
+	Chain   string            `json:"chain"`
+	Comment string            `json:"comment"`
+	Type    json.RawMessage   `json:"type"`
+	Hook    string            `json:"hook"`
+	Prio    int               `json:"prio"`
+	Policy  string            `json:"policy"`
+	Flags   json.RawMessage   `json:"flags"`
+	Elem    []json.RawMessage `json:"elem"`
+	Expr    []json.RawMessage `json:"expr"`
+}
+
+// objects calls f for each object of a listing, in its order.
+func objects(text string, f func(kind string, o object)) error {
+	var l listing
+	if err := json.Unmarshal([]byte(text), &l); err != nil {
+		return fmt.Errorf("read nft's listing: %w", err)
+	}
+	for _, entry := range l.Nftables {
+		for kind, raw := range entry {
+			var o object
+			if err := json.Unmarshal(raw, &o); err != nil {
+				return fmt.Errorf("read nft's listing of a %s: %w", kind, err)
+			}
+			f(kind, o)
+		}
+	}
+	return nil
+}
+
+// parseTable reads `nft -j list table inet weft`.
+func parseTable(text string) (state, error) {
+	s := state{chains: map[string]chainState{}, sets: map[string]setState{}}
+	err := objects(text, func(kind string, o object) {
+		switch kind {
+		case "metainfo":
+		case "table":
+			if flags := string(o.Flags); flags != "" {
+				s.strange = append(s.strange, "the table has flags "+flags) // a dormant table does nothing
+			}
+		case "chain":
+			s.chains[o.Name] = chainState{hook: hookText(text1(o.Type), o.Hook, o.Prio, o.Policy)}
+		case "rule":
+			c := s.chains[o.Chain]
+			c.comments = append(c.comments, o.Comment)
+			s.chains[o.Chain] = c
+		case "set":
+			s.addSet(o)
+		default:
+			s.strange = append(s.strange, kind+" "+o.Name+" is not ours")
+		}
+	})
+	return s, err
+}
+
+// addSet notes a set; an element that we cannot spell makes the whole table strange, since we could not delete it.
+func (s *state) addSet(o object) {
+	flags := strings.Trim(string(o.Flags), `[]" `)
+	set := setState{decl: strings.TrimSpace(text1(o.Type) + " " + flags), elements: map[string]struct{}{}}
+	for _, raw := range o.Elem {
+		e, ok := parseElement(raw)
+		if !ok {
+			s.strange = append(s.strange, fmt.Sprintf("set %s has the element %s", o.Name, raw))
+			continue
+		}
+		set.elements[e] = struct{}{}
+	}
+	s.sets[o.Name] = set
+}
+
+// parseElement reads an address or a prefix, as nft lists them, and spells it as we do.
+func parseElement(raw json.RawMessage) (string, bool) {
+	var addr string
+	if json.Unmarshal(raw, &addr) == nil {
+		a, err := netip.ParseAddr(addr)
+		return a.String(), err == nil
+	}
+	var p struct {
+		Prefix struct {
+			Addr netip.Addr `json:"addr"`
+			Len  int        `json:"len"`
+		} `json:"prefix"`
+	}
+	if json.Unmarshal(raw, &p) != nil || !p.Prefix.Addr.IsValid() {
+		return "", false
+	}
+	return element(netip.PrefixFrom(p.Prefix.Addr, p.Prefix.Len)), true
+}
+
+// text1 is a JSON string, or the raw JSON of what is none.
+func text1(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	return string(raw)
+}
