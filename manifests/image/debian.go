@@ -17,7 +17,9 @@ func (s storage) command(ctx context.Context, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "buildah", all...)
 }
 
-func (s storage) run(ctx context.Context, args ...string) error { return quiet(s.command(ctx, args...)) }
+func (s storage) run(ctx context.Context, args ...string) error {
+	return quiet(s.command(ctx, args...))
+}
 
 // debian makes a base image as slim as debian:bookworm-slim from Debian's packages alone, for machines that reach no
 // image registry.

@@ -1,0 +1,95 @@
+package install
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Foreign names the CNI configurations that a runtime takes before ours: it uses the first by name. Files that no runtime
+// loads do not count, nor does a meta-plugin that refers to us.
+func Foreign(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir) // sorted by name, as runtimes sort
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list CNI configurations: %w", err)
+	}
+	var out []string
+	for _, e := range entries {
+		if e.Name() >= ConflistName {
+			break
+		}
+		if e.IsDir() || !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
+			continue
+		}
+		if data, err := os.ReadFile(filepath.Join(dir, e.Name())); err == nil && loads(data) && !refersToUs(data) {
+			out = append(out, e.Name())
+		}
+	}
+	return out, nil
+}
+
+// loads reports whether a runtime would take the text for a configuration.
+func loads(data []byte) bool {
+	var c struct {
+		Type    string            `json:"type"`
+		Plugins []json.RawMessage `json:"plugins"`
+	}
+	return json.Unmarshal(data, &c) == nil && (c.Type != "" || len(c.Plugins) > 0)
+}
+
+// refersToUs looks for our plugin or our file anywhere in a configuration.
+func refersToUs(data []byte) bool {
+	var v any
+	return json.Unmarshal(data, &v) == nil && mentions(v, "")
+}
+
+func mentions(v any, key string) bool {
+	switch v := v.(type) {
+	case string:
+		return key == "type" && v == Shim || strings.HasSuffix(v, ConflistName)
+	case []any:
+		return slices.ContainsFunc(v, func(e any) bool { return mentions(e, key) })
+	case map[string]any:
+		for k, e := range v {
+			if mentions(e, k) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// RemoveStale removes our conflist when subnet.env is not there, which is so from a boot until the agent is ready: /run is
+// empty, and the conflist is the promise of another boot. It reports whether there was one.
+func RemoveStale(dir, subnetFile string) (bool, error) {
+	if _, err := os.Stat(subnetFile); err == nil {
+		return false, nil
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("look for subnet.env: %w", err)
+	}
+	return removeConflist(dir)
+}
+
+// removeConflist removes the conflist if it is one of ours or of flannel's.
+func removeConflist(dir string) (bool, error) {
+	path := filepath.Join(dir, ConflistName)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && loads(data) && !refersToUs(data) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("remove the conflist: %w", explain(err))
+	}
+	if err := os.Remove(path); err != nil {
+		return false, fmt.Errorf("remove the conflist: %w", explain(err))
+	}
+	return true, nil
+}

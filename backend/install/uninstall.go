@@ -1,0 +1,78 @@
+package install
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Traces is where our files lie on a node.
+type Traces struct {
+	ConfDir   string   // CNI configurations
+	BinDir    string   // CNI plugins
+	SourceDir string   // the plugins of this image, to know our shim by its content
+	Files     []string // single files: subnet.env, the word to the shim
+	Dirs      []string // whole folders: our state, the shim's records, host-local's reservations under our name
+}
+
+// Uninstall removes our files: the conflist first, so that no new pod starts, and the shim last, since a runtime may still ask
+// it to free a pod. The standard plugins stay: others may use them by now. It goes on after an error and returns what it
+// removed.
+func Uninstall(t Traces) ([]string, error) {
+	var removed []string
+	var errs []error
+	did := func(path string, ok bool, err error) {
+		if ok {
+			removed = append(removed, path)
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	ok, err := removeConflist(t.ConfDir)
+	did(filepath.Join(t.ConfDir, ConflistName), ok, err)
+	for _, f := range t.Files {
+		ok, err := remove(f, os.Remove)
+		did(f, ok, err)
+	}
+	for _, d := range t.Dirs {
+		ok, err := remove(d, os.RemoveAll)
+		did(d, ok, err)
+	}
+	ok, err = removeShim(t)
+	did(filepath.Join(t.BinDir, Shim), ok, err)
+	return removed, errors.Join(errs...)
+}
+
+// remove removes what is there.
+func remove(path string, by func(string) error) (bool, error) {
+	if path == "" {
+		return false, nil
+	}
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err := by(path); err != nil {
+		return false, fmt.Errorf("uninstall: %w", explain(err))
+	}
+	return true, nil
+}
+
+// removeShim removes the shim if its content is ours. Flannel's plugin of the same name stays.
+func removeShim(t Traces) (bool, error) {
+	ours, err := os.ReadFile(filepath.Join(t.SourceDir, Shim))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // outside the image: nobody knows whose it is
+	}
+	if err != nil {
+		return false, fmt.Errorf("uninstall: %w", err)
+	}
+	path := filepath.Join(t.BinDir, Shim)
+	if theirs, err := os.ReadFile(path); err != nil || !bytes.Equal(ours, theirs) {
+		return false, nil
+	}
+	return remove(path, os.Remove)
+}
