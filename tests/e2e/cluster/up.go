@@ -1,0 +1,112 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// Up builds what is missing, removes what an earlier run left, and brings the cluster up to the point where every node has
+// registered. Nodes are not Ready then: they have no network plugin.
+func Up(ctx context.Context, cfg Config) (*Cluster, error) {
+	c, err := prepare(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.build(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.Down(ctx); err != nil {
+		return nil, fmt.Errorf("remove an earlier cluster: %w", err)
+	}
+	if err := c.start(ctx); err != nil {
+		return c, err
+	}
+	return c, nil
+}
+
+func (c *Cluster) start(ctx context.Context) error {
+	if err := os.MkdirAll(c.dir, 0o755); err != nil {
+		return fmt.Errorf("make the cluster's folder: %w", err)
+	}
+	if err := c.linkPrograms(); err != nil {
+		return err
+	}
+	if err := c.save(); err != nil {
+		return err
+	}
+	if err := raiseInotifyLimit(c.dir); err != nil {
+		return err
+	}
+	err := c.progress.Step(fmt.Sprintf("boot %d nodes and load images", c.Config.Nodes), func() error {
+		if err := c.fabric.build(ctx); err != nil {
+			return err
+		}
+		return inParallel(c.Config.Nodes, func(n int) error { return c.bootNode(ctx, n) })
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.progress.Step("kubeadm init", func() error { return c.initControlPlane(ctx) }); err != nil {
+		return err
+	}
+	return c.progress.Step(fmt.Sprintf("kubeadm join, %d nodes", c.Config.Nodes-1), func() error {
+		return inParallel(c.Config.Nodes-1, func(n int) error { return c.join(ctx, n+1) })
+	})
+}
+
+// bootNode makes the n-th node, starts it and loads the images it needs.
+func (c *Cluster) bootNode(ctx context.Context, n int) error {
+	if err := c.installNode(n); err != nil {
+		return err
+	}
+	node := c.Node(n)
+	if err := node.PowerOn(ctx); err != nil {
+		return err
+	}
+	archives := append([]string{}, c.images.Everywhere...)
+	if n == 1 {
+		archives = append(archives, c.images.ControlPlane...)
+	}
+	for _, archive := range append(archives, c.loaded...) {
+		if err := node.LoadImage(ctx, archive); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// linkPrograms gathers the programs that nodes run into one folder.
+func (c *Cluster) linkPrograms() error {
+	if err := os.MkdirAll(c.programs(), 0o755); err != nil {
+		return fmt.Errorf("make the folder of programs: %w", err)
+	}
+	for _, dir := range []string{c.binaries.Kubernetes, c.binaries.Etcd, c.binaries.Containerd, c.binaries.Runc, c.binaries.CRITools} {
+		files, err := filepath.Glob(filepath.Join(dir, "*"))
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			if err := os.Link(file, filepath.Join(c.programs(), filepath.Base(file))); err != nil {
+				return fmt.Errorf("gather the programs: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) programs() string { return filepath.Join(c.dir, "programs") }
+
+// inParallel calls do for 1 to n at once and returns all errors.
+func inParallel(n int, do func(n int) error) error {
+	errs := make([]error, n)
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() { errs[i] = do(i + 1) })
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}

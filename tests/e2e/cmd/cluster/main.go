@@ -1,0 +1,101 @@
+// Command cluster brings a real Kubernetes cluster up on this machine, with the product in it, and takes it down again.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+
+	"github.com/weft-cni/weft/tests/e2e/cluster"
+)
+
+const usage = `usage: cluster VERB [flags]
+
+  up             build what is missing, start the nodes, install the product, show two pods talking
+  down           remove all of it, also what a killed run left behind
+  kubectl ARGS   kubectl as the cluster's administrator
+  exec NODE CMD  a command on a node (node-1, node-2, ...), on outside or on fabric
+
+flags of up: -nodes N, -proxy-mode iptables|nftables, -pod-cidr CIDR, -bare (no product: nodes stay NotReady)
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:])
+	stop()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() > 0 {
+		os.Exit(exit.ExitCode())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cluster:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		fmt.Print(usage)
+		return nil
+	}
+	cfg := cluster.Default()
+	cfg.Log = os.Stdout
+	switch args[0] {
+	case "up":
+		return up(ctx, cfg, args[1:])
+	case "down":
+		return cluster.Down(ctx, cfg)
+	case "kubectl", "exec":
+		return inside(ctx, cfg, args)
+	}
+	return fmt.Errorf("unknown verb %q\n%s", args[0], usage)
+}
+
+func up(ctx context.Context, cfg cluster.Config, args []string) error {
+	flags := flag.NewFlagSet("up", flag.ContinueOnError)
+	flags.IntVar(&cfg.Nodes, "nodes", cfg.Nodes, "how many nodes")
+	flags.StringVar(&cfg.ProxyMode, "proxy-mode", cfg.ProxyMode, "kube-proxy's mode")
+	flags.StringVar(&cfg.PodCIDR, "pod-cidr", cfg.PodCIDR, "the pods' network")
+	bare := flags.Bool("bare", false, "install no network plugin")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *bare {
+		_, err := cluster.Up(ctx, cfg)
+		return err
+	}
+	product, err := cluster.FindProduct(ctx)
+	if err != nil {
+		return err
+	}
+	c, err := cluster.Up(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return c.Show(ctx, product)
+}
+
+// inside runs a command with this process's own input and output.
+func inside(ctx context.Context, cfg cluster.Config, args []string) error {
+	c, err := cluster.Open(cfg)
+	if err != nil {
+		return err
+	}
+	cmd := c.KubectlCommand(ctx, args[1:]...)
+	if args[0] == "exec" {
+		if len(args) < 3 {
+			return errors.New("usage: cluster exec NODE CMD")
+		}
+		machine, err := c.Machine(args[1])
+		if err != nil {
+			return err
+		}
+		cmd = machine.Command(ctx, args[2:]...)
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return cmd.Run()
+}

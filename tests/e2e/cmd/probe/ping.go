@@ -1,0 +1,107 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// lossResult says which of the numbered packets came back.
+type lossResult struct {
+	Sent       int   `json:"sent"`
+	Received   int   `json:"received"`
+	Duplicates int   `json:"duplicates"`
+	Lost       []int `json:"lost"` // sequence numbers
+}
+
+// tally counts answers by sequence number.
+type tally struct {
+	mu  sync.Mutex // the reader and the sender share seen
+	got map[int]int
+}
+
+func (t *tally) saw(seq int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.got == nil {
+		t.got = map[int]int{}
+	}
+	t.got[seq]++
+}
+
+func (t *tally) result(sent int) lossResult {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := lossResult{Sent: sent, Lost: []int{}}
+	for seq := range sent {
+		switch n := t.got[seq]; {
+		case n == 0:
+			r.Lost = append(r.Lost, seq)
+		default:
+			r.Received++
+			r.Duplicates += n - 1
+		}
+	}
+	return r
+}
+
+// ping sends ICMP echo requests at a steady rate and counts the answers until one second after the last request. The
+// number is 32 bits in the payload, since ICMP's own has 16 and would wrap.
+func ping(o options) (any, error) {
+	conn, err := net.Dial("ip4:icmp", o.target)
+	if err != nil {
+		return nil, fmt.Errorf("open an ICMP socket: %w", err)
+	}
+	defer conn.Close()
+	id := uint16(os.Getpid())
+	var answers tally
+	go func() {
+		buffer := make([]byte, 1500)
+		for {
+			n, err := conn.Read(buffer)
+			if err != nil {
+				return
+			}
+			if n >= 12 && buffer[0] == 0 && binary.BigEndian.Uint16(buffer[4:]) == id {
+				answers.saw(int(binary.BigEndian.Uint32(buffer[8:])))
+			}
+		}
+	}()
+	sent := pace(o, func(seq int) {
+		conn.Write(echoRequest(id, seq))
+	})
+	time.Sleep(time.Second)
+	return answers.result(sent), nil
+}
+
+// pace calls send for 0, 1, 2, ... at the wanted rate; it does not fall behind when one call is late.
+func pace(o options, send func(seq int)) int {
+	start := time.Now()
+	seq := 0
+	for ; !o.over(start); seq++ {
+		time.Sleep(time.Until(start.Add(time.Duration(seq) * o.every)))
+		send(seq)
+	}
+	return seq
+}
+
+// echoRequest is an ICMP echo request (RFC 792) with seq in its payload.
+func echoRequest(id uint16, seq int) []byte {
+	m := make([]byte, 64)
+	m[0] = 8
+	binary.BigEndian.PutUint16(m[4:], id)
+	binary.BigEndian.PutUint16(m[6:], uint16(seq))
+	binary.BigEndian.PutUint32(m[8:], uint32(seq))
+	var sum uint32
+	for i := 0; i < len(m); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(m[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	binary.BigEndian.PutUint16(m[2:], ^uint16(sum))
+	return m
+}
