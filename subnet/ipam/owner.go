@@ -38,3 +38,6 @@ func validContainerID(s string) bool {
 	}
 	return !strings.ContainsFunc(s, func(c rune) bool { return !alnum(c) && c != '-' && c != '_' && c != '.' })
 }
+
+// Recovered owns reservations that were put back because their address was seen alive and nobody knew whose it is.
+func Recovered() Owner { return Owner{ContainerID: "weft-recovered", IfName: "eth0"} }

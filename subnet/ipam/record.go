@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // DefaultRecords is where the CNI plugin keeps its records, unless its configuration says otherwise.
@@ -109,7 +111,7 @@ func (r Records) Write(o Owner, raw []byte) error {
 	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
 		return fmt.Errorf("make the folder of records: %w", err)
 	}
-	if err := writeFile(filepath.Join(r.Dir, RecordName(o)), raw, 0o600); err != nil {
+	if err := subnet.WriteFile(filepath.Join(r.Dir, RecordName(o)), raw, 0o600); err != nil {
 		return fmt.Errorf("write record: %w", err)
 	}
 	return nil

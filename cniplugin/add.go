@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/weft-cni/weft/subnet/ipam"
+)
+
+// attachment is an ADD under way.
+type attachment struct {
+	owner   ipam.Owner
+	path    string // CNI_PATH
+	records ipam.Records
+	record  ipam.Record // what the delegate is given
+	lock    *ipam.Lock
+	began   time.Time
+	earlier []byte // record that was there before; nil without one
+}
+
+// add connects a pod: complete the configuration, note it, run the delegate, check the bridge, print the result.
+func (p plugin) add(args *skel.CmdArgs) error {
+	c, err := parseConf(args.StdinData)
+	if err != nil {
+		return err
+	}
+	if _, ok := c.IPAM["ranges"]; ok {
+		p.note("ipam.ranges is replaced by the node's subnet out of %s", c.SubnetFile)
+	}
+	n, err := p.waitEnv(c.SubnetFile)
+	if err != nil {
+		return err
+	}
+	d, err := buildDelegate(c, n)
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	a := attachment{owner: ownerOf(args), path: args.Path, records: c.records(), began: time.Now()}
+	if a.record, err = ipam.ParseRecord(raw); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, p.lockWait)
+	defer cancel()
+	if a.lock, err = a.records.LockForAdd(ctx, a.owner); err != nil {
+		return fail(types.ErrTryAgainLater, "another call works on %s: %v", a.owner, err)
+	}
+	defer a.lock.Close()
+	out, err := p.attach(a)
+	if err != nil {
+		return err
+	}
+	_, err = p.stdout.Write(out)
+	return err
+}
+
+// attach runs the delegate between a record that is written before and a rollback that takes back what failed.
+func (p plugin) attach(a attachment) ([]byte, error) {
+	switch earlier, err := a.records.Read(a.owner); {
+	case err == nil:
+		a.earlier = earlier.Raw
+	case !errors.Is(err, fs.ErrNotExist):
+		p.note("%v; it is replaced", err)
+	}
+	if err := a.records.Write(a.owner, a.record.Raw); err != nil {
+		return nil, fail(types.ErrIOFailure, "%v", err)
+	}
+	b := bridgeOf(a.record)
+	if store, ok := a.record.Store(); ok && b.name != "" {
+		if err := keepLiveNeighbours(p.ctx, b.name, store); err != nil {
+			p.note("%v", err)
+		}
+	}
+	out, err := p.run(p.ctx, call{kind: a.record.Type, path: a.path, conf: a.record.Raw, lock: a.lock, limit: p.runLimit})
+	if err == nil {
+		err = b.verify(out)
+	}
+	if err == nil && p.ctx.Err() != nil {
+		err = fail(types.ErrTryAgainLater, "the runtime gave up")
+	}
+	if err != nil {
+		err = types.NewError(codeOf(err), "failed to delegate add: "+explain(err, a.record), "")
+		return nil, p.rollback(a, err)
+	}
+	return out, nil
+}
+
+// rollback undoes a failed ADD and returns why it failed. The record stays when the delegate could not undo, so that
+// the DEL of the runtime finds it. An attachment that was there before this ADD is not touched: a runtime that adds
+// twice by mistake must not lose its pod's network.
+func (p plugin) rollback(a attachment, cause error) error {
+	if a.earlier != nil || a.hasOlderReservation() {
+		if a.earlier != nil {
+			return errors.Join(cause, a.records.Write(a.owner, a.earlier))
+		}
+		return cause
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), p.undoTime)
+	defer cancel()
+	del := call{kind: a.record.Type, path: a.path, conf: a.record.Raw, lock: a.lock, limit: p.undoTime, env: map[string]string{"CNI_COMMAND": "DEL"}}
+	if _, err := p.run(ctx, del); err != nil {
+		// Without its plugin the delegate cannot have made anything either.
+		if _, missing := findPlugin(a.record.Type, a.path); missing == nil {
+			p.note("roll back %s: %v; its record stays for DEL", a.owner, err)
+			return cause
+		}
+	}
+	if err := a.records.Remove(a.owner); err != nil {
+		p.note("%v", err)
+	}
+	return cause
+}
+
+// hasOlderReservation tells an attachment that lives, though its record is lost, from one that this ADD made: file
+// times come from the kernel's tick, which is up to 10 ms behind the clock.
+func (a attachment) hasOlderReservation() bool {
+	store, ok := a.record.Store()
+	if !ok {
+		return false
+	}
+	addrs, err := store.OwnedBy(a.owner)
+	if err != nil {
+		return true
+	}
+	for _, addr := range addrs {
+		if r, ok := store.Get(addr); ok && r.ModTime.Before(a.began.Add(-20*time.Millisecond)) {
+			return true
+		}
+	}
+	return false
+}

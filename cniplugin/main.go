@@ -1,0 +1,47 @@
+// Command flannel is the CNI plugin of the overlay: it turns a few words of configuration and the node's subnet.env into
+// the configuration of a delegate (bridge with host-local, unless told otherwise), runs it, and remembers what it ran.
+// It keeps flannel's name, files and texts, so that a runtime set up for flannel finds it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/version"
+)
+
+// Set by the build: -ldflags "-X main.release=v0.1.0 -X main.commit=...".
+var (
+	release = "dev"
+	commit  = "unknown"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	p := newPlugin(ctx)
+	e := skel.PluginMainFuncsWithError(p.verbs(), versions(), about())
+	stop()
+	if e == nil {
+		return
+	}
+	if err := e.Print(); err != nil {
+		log.Print("print the error: ", err)
+	}
+	os.Exit(1)
+}
+
+// versions are those of the specification that have ever been released.
+func versions() version.PluginInfo {
+	return version.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
+}
+
+// about is what the plugin says of itself when it is called without a verb.
+func about() string {
+	return fmt.Sprintf("CNI Plugin flannel version %s (%s/%s) commit %s", release, runtime.GOOS, runtime.GOARCH, commit)
+}

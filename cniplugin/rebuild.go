@@ -1,0 +1,70 @@
+package main
+
+import (
+	"encoding/json"
+	"net/netip"
+
+	"github.com/weft-cni/weft/subnet/ipam"
+)
+
+// rebuild makes a delegate's configuration to release with, when the record is lost. The ranges come from subnet.env
+// or, before the agent has written it, from the addresses to release: host-local asks for ranges, but releases by
+// name. Without any address there is nothing to release, and the delegate gets no address management at all.
+func rebuild(c netConf, hints []netip.Addr) ([]byte, ipam.Record, error) {
+	n, err := loadEnv(c.SubnetFile)
+	if err != nil || !coversAll(n.Subnets, hints) {
+		n.Subnets = rangesOf(hints)
+	}
+	d, err := buildDelegate(c, n)
+	if err != nil {
+		return nil, ipam.Record{}, err
+	}
+	if len(hints) == 0 {
+		delete(d, "ipam")
+	}
+	raw, err := json.Marshal(d)
+	if err != nil {
+		return nil, ipam.Record{}, err
+	}
+	rec, err := ipam.ParseRecord(raw)
+	return raw, rec, err
+}
+
+// storeOf is host-local's folder by the configuration alone.
+func storeOf(c netConf) (ipam.Store, bool) {
+	kind, err := c.IPAM.text("type")
+	dir, dirErr := c.IPAM.text("dataDir")
+	if err != nil || dirErr != nil {
+		return ipam.Store{}, false
+	}
+	if kind == "" {
+		kind = "host-local"
+	}
+	return ipam.Record{Network: c.Name, IPAM: ipam.IPAM{Type: kind, DataDir: dir}}.Store()
+}
+
+func coversAll(ranges []netip.Prefix, addrs []netip.Addr) bool {
+	for _, a := range addrs {
+		in := false
+		for _, p := range ranges {
+			in = in || p.Contains(a)
+		}
+		if !in {
+			return false
+		}
+	}
+	return true
+}
+
+// rangesOf gives one range a family around the addresses; its size does not matter for a release.
+func rangesOf(addrs []netip.Addr) []netip.Prefix {
+	var out []netip.Prefix
+	seen := map[bool]bool{}
+	for _, a := range addrs {
+		if bits := a.BitLen() * 3 / 4; !seen[a.Is4()] && bits > 0 {
+			seen[a.Is4()] = true
+			out = append(out, netip.PrefixFrom(a, bits).Masked())
+		}
+	}
+	return out
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+
+	"github.com/weft-cni/weft/subnet/ipam"
+)
+
+const podNet = "10.244.1.0/24"
+
+// world is one node: its files in a folder, its bridge named after the test, real delegates.
+type world struct {
+	testing.TB
+	dir     string
+	bin     string
+	bridge  string
+	version string
+	stderr  bytes.Buffer
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: the delegates make links")
+	}
+	w := &world{TB: t, dir: t.TempDir(), bin: plugins(t), bridge: "cni0", version: "1.0.0"}
+	w.writeEnv("10.244.1.1/24", "")
+	t.Cleanup(func() {
+		_ = exec.Command("ip", "link", "del", w.bridge).Run()
+		if t.Failed() {
+			t.Logf("stderr:\n%s", w.stderr.String())
+		}
+	})
+	return w
+}
+
+func (w *world) file(name string) string { return filepath.Join(w.dir, name) }
+func (w *world) records() ipam.Records   { return ipam.Records{Dir: w.file("flannel")} }
+func (w *world) store() ipam.Store       { return ipam.Store{Dir: w.file("networks/cbr0")} }
+func (w *world) write(name, content string) {
+	w.Helper()
+	path := w.file(name)
+	w.must(os.MkdirAll(filepath.Dir(path), 0o755))
+	w.must(os.WriteFile(path, []byte(content), 0o600))
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) writeEnv(v4, v6 string) {
+	var b strings.Builder
+	if v4 != "" {
+		fmt.Fprintf(&b, "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=%s\n", v4)
+	}
+	if v6 != "" {
+		fmt.Fprintf(&b, "FLANNEL_IPV6_NETWORK=fd00:10:244::/56\nFLANNEL_IPV6_SUBNET=%s\n", v6)
+	}
+	b.WriteString("FLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n")
+	w.write("subnet.env", b.String())
+}
+
+// conf is the stock configuration, with changes.
+func (w *world) conf(changes ...func(map[string]any)) []byte {
+	w.Helper()
+	c := map[string]any{
+		"name": "cbr0", "type": "flannel", "subnetFile": w.file("subnet.env"), "dataDir": w.file("flannel"),
+		"delegate": map[string]any{"hairpinMode": true, "isDefaultGateway": true, "bridge": w.bridge},
+		"ipam":     map[string]any{"dataDir": w.file("networks")},
+	}
+	if w.version != "" {
+		c["cniVersion"] = w.version
+	}
+	for _, f := range changes {
+		f(c)
+	}
+	b, err := json.Marshal(c)
+	w.must(err)
+	return b
+}
+
+func with(key string, value any) func(map[string]any) {
+	return func(c map[string]any) { c[key] = value }
+}
+
+// pod is a namespace and the container that lives in it.
+type pod struct {
+	id    string
+	ifc   string
+	netns string
+}
+
+func (w *world) pod(id string) pod {
+	w.Helper()
+	w.run("ip", "netns", "add", id)
+	w.Cleanup(func() { _ = exec.Command("ip", "netns", "del", id).Run() })
+	return pod{id: id, ifc: "eth0", netns: "/run/netns/" + id}
+}
+
+func (w *world) run(name string, args ...string) string {
+	w.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		w.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	}
+	return string(out)
+}
+
+// call is the plugin as a runtime calls it, in this process.
+func (w *world) call(verb string, p pod, conf []byte) (string, error) {
+	return w.callWith(context.Background(), verb, p, conf, func(*plugin) {})
+}
+
+func (w *world) callWith(ctx context.Context, verb string, p pod, conf []byte, tune func(*plugin)) (string, error) {
+	var out bytes.Buffer
+	args := &skel.CmdArgs{ContainerID: p.id, Netns: p.netns, IfName: p.ifc, Path: w.bin, StdinData: conf}
+	pl := newPlugin(ctx)
+	pl.stdout, pl.stderr = &out, &w.stderr
+	pl.environ = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+p.id, "CNI_NETNS="+p.netns, "CNI_IFNAME="+p.ifc, "CNI_PATH="+w.bin)
+	pl.envWait = 200 * time.Millisecond
+	tune(&pl)
+	f := pl.verbs()
+	do := map[string]func(*skel.CmdArgs) error{"ADD": f.Add, "DEL": f.Del, "CHECK": f.Check, "GC": f.GC, "STATUS": f.Status}[verb]
+	err := do(args)
+	return out.String(), err
+}
+
+func (w *world) add(p pod) []netip.Addr {
+	w.Helper()
+	out, err := w.call("ADD", p, w.conf())
+	w.must(err)
+	return ipam.ResultAddrs([]byte(out))
+}
+
+func (w *world) del(p pod) {
+	w.Helper()
+	_, err := w.call("DEL", p, w.conf())
+	w.must(err)
+}
+
+// reserved gives "address owner" lines of host-local's folder.
+func (w *world) reserved() []string {
+	w.Helper()
+	all, err := w.store().List()
+	w.must(err)
+	out := []string{}
+	for _, r := range all {
+		out = append(out, r.Addr.String()+" "+r.Owner.String())
+	}
+	return out
+}
+
+// recorded names the records.
+func (w *world) recorded() []string {
+	w.Helper()
+	all, err := w.records().List()
+	w.must(err)
+	out := []string{}
+	for _, e := range all {
+		out = append(out, e.Name)
+	}
+	return out
+}
+
+// ports names the ports of the bridge.
+func (w *world) ports() int {
+	out, err := exec.Command("ip", "-o", "link", "show", "master", w.bridge).Output()
+	if err != nil {
+		return 0
+	}
+	return strings.Count(string(out), "\n")
+}
+
+// empty fails unless nothing is left on the node.
+func (w *world) empty() {
+	w.Helper()
+	if r, f, p := w.reserved(), w.recorded(), w.ports(); len(r)+len(f)+p > 0 {
+		w.Errorf("left over: reservations %q, records %q, %d bridge ports", r, f, p)
+	}
+}
