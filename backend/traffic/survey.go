@@ -4,127 +4,93 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 )
 
-// surveyIptables plans what the iptables tables of the host need: our jump, and the end of flannel's rules. It reports
-// whether arriving overlay packets have to stay tracked.
-func (m *Manager) surveyIptables(ctx context.Context, c Config, sc scope, tables map[string]bool, p *plan) (tracked bool) {
-	if len(m.tools) == 0 {
-		m.tools = m.host.flavours(ctx)
-	}
-	for _, fam := range families() {
-		if !c.enabled(fam.Family) && !sc.families {
-			continue
-		}
-		for _, engine := range []string{engineNFT, engineLegacy} {
-			for _, table := range []string{"filter", "nat"} {
-				if (table == "nat" && !sc.flannel) || !m.host.inUse(fam, engine, table, tables) {
-					continue
-				}
-				tracked = m.surveyTable(ctx, c, sc, at{fam, engine, table}, p) || tracked
-			}
-		}
-	}
-	return tracked
-}
-
-// at names one iptables table.
-type at struct {
+// xtableAt names one iptables table.
+type xtableAt struct {
 	family family
 	engine string
 	table  string
 }
 
-// surveyTable plans one table.
-func (m *Manager) surveyTable(ctx context.Context, c Config, sc scope, a at, p *plan) (tracked bool) {
-	i := slices.IndexFunc(m.tools, func(f flavour) bool { return f.family == a.family && f.engine == a.engine })
-	if i < 0 {
-		if a.table == "filter" && c.place(a.family.Family) != PlaceOff {
-			p.problems = append(p.problems, fmt.Sprintf(
-				"the host has an %s-%s filter table, and no %s-%s program is installed to see whether it stops pod traffic",
-				a.family.Tool, a.engine, a.family.Tool, a.engine))
-		}
-		return false
+// tool is the family's iptables over the engine, as its programs are called.
+func (a xtableAt) tool() string { return a.family.Tool + "-" + a.engine }
+
+// iptables plans what the iptables tables of the host need: our jump, and the end of flannel's rules. Only tables that
+// the kernel has are looked at, and the nat tables, which may be huge, only for flannel's sake.
+func (s *survey) iptables(ctx context.Context) {
+	if len(s.m.tools) == 0 {
+		s.m.tools = s.m.host.flavours(ctx)
 	}
-	f := m.tools[i]
-	t, err := m.host.read(ctx, f, a.table)
-	if err != nil {
-		p.errs = append(p.errs, err)
-		return false
-	}
-	net := c.Nets[a.family.Family]
-	if a.table == "filter" {
-		fwd := planForward(t, net.Network, c.place(a.family.Family))
-		p.commit(m, f, a.table, fwd.text, fwd.commands)
-		if fwd.problem != "" {
-			p.problems = append(p.problems, f.name()+": "+fwd.problem)
+	for _, fam := range families() {
+		if !s.cfg.enabled(fam.Family) && !s.scope.families {
+			continue
 		}
-		if c.enabled(a.family.Family) {
-			var text string
-			tracked, text = inputTrouble(t, c.Port)
-			if text != "" {
-				p.problems = append(p.problems, f.name()+": "+text)
+		for _, engine := range []string{engineNFT, engineLegacy} {
+			for _, table := range []string{"filter", "nat"} {
+				if (table == "filter" || s.scope.flannel) && s.m.host.inUse(fam, engine, table, s.tables) {
+					s.xtable(ctx, xtableAt{fam, engine, table})
+				}
 			}
 		}
 	}
-	if sc.flannel {
-		p.commit(m, f, a.table, "remove flannel's rules from the table "+a.table, leftovers(t, a.table, net.Network, net.PodCIDR))
+}
+
+// xtable plans one table.
+func (s *survey) xtable(ctx context.Context, a xtableAt) {
+	i := slices.IndexFunc(s.m.tools, func(f flavour) bool { return f.family == a.family && f.engine == a.engine })
+	if i < 0 {
+		s.blind(a)
+		return
 	}
-	return tracked
+	f := s.m.tools[i]
+	t, err := s.m.host.read(ctx, f, a.table)
+	if err != nil {
+		s.errs = append(s.errs, err)
+		return
+	}
+	if a.table == "filter" {
+		s.filter(f, t)
+	}
+	if s.scope.flannel {
+		n := s.cfg.Nets[a.family.Family]
+		s.commit(f, a.table, "remove flannel's rules from the table "+a.table, leftovers(t, a.table, n.Network, n.PodCIDR))
+	}
+}
+
+// filter plans our jump, and looks at what the operator's rules do to us.
+func (s *survey) filter(f flavour, t xtable) {
+	fam := f.family.Family
+	fwd := planForward(t, s.cfg.Nets[fam].Network, s.cfg.place(fam))
+	s.commit(f, "filter", fwd.text, fwd.commands)
+	s.trouble(f, fwd.problem)
+	if s.cfg.enabled(fam) {
+		tracked, text := inputTrouble(t, s.cfg.Port)
+		s.cfg.Tracked = s.cfg.Tracked || tracked
+		s.trouble(f, text)
+	}
+}
+
+// blind tells that a table cannot be looked at, where that matters.
+func (s *survey) blind(a xtableAt) {
+	if a.table == "filter" && s.cfg.place(a.family.Family) != PlaceOff {
+		s.problems = append(s.problems, fmt.Sprintf(
+			"the host has a filter table of %s, and no %s is installed to see whether it stops pod traffic", a.tool(), a.tool()))
+	}
+}
+
+func (s *survey) trouble(f flavour, text string) {
+	if text != "" {
+		s.problems = append(s.problems, f.name()+": "+text)
+	}
 }
 
 // commit plans commands for one table, if there are any.
-func (p *plan) commit(m *Manager, f flavour, table, text string, commands []string) {
+func (s *survey) commit(f flavour, table, text string, commands []string) {
 	if len(commands) == 0 {
 		return
 	}
-	p.actions = append(p.actions, action{f.name() + ": " + text, func(ctx context.Context) error {
-		return m.host.commit(ctx, f, table, commands)
+	s.actions = append(s.actions, action{f.name() + ": " + text, func(ctx context.Context) error {
+		return s.m.host.commit(ctx, f, table, commands)
 	}})
-}
-
-// inputTrouble looks at INPUT, which encapsulated packets of peers have to pass. Rules there are the operator's, so this
-// only tells; but where the port is let in by state NEW alone, our packets must stay tracked to match it.
-func inputTrouble(t xtable, port uint16) (tracked bool, text string) {
-	if port == 0 {
-		return false, ""
-	}
-	named := false
-	for _, chain := range t.chains {
-		for _, r := range t.rules[chain] {
-			if !namesPort(r.spec, port) {
-				continue
-			}
-			named = true
-			// "--state NEW", "--ctstate NEW,ESTABLISHED": anything that lists NEW and not UNTRACKED.
-			if strings.Contains(r.spec, "state ") && strings.Contains(r.spec, "NEW") && !strings.Contains(r.spec, "UNTRACKED") {
-				return true, ""
-			}
-		}
-	}
-	open := t.policies["INPUT"] != "DROP" && t.unmatched("INPUT", maxDepth) != stops
-	if open || named || slices.ContainsFunc(t.rules["INPUT"], letsHostsIn) {
-		return false, ""
-	}
-	return false, fmt.Sprintf("INPUT stops what it does not know, and no rule lets UDP port %d of the overlay in: "+
-		"iptables -I INPUT -p udp --dport %d -j ACCEPT", port, port)
-}
-
-// namesPort tells whether a rule is about a UDP port.
-func namesPort(spec string, port uint16) bool {
-	words := splitWords(spec)
-	for i, w := range words[:max(len(words)-1, 0)] {
-		if (w == "--dport" || w == "--dports") && slices.Contains(strings.Split(words[i+1], ","), fmt.Sprint(port)) {
-			return slices.Contains(words, "udp")
-		}
-	}
-	return false
-}
-
-// letsHostsIn tells whether a rule accepts all that comes from somewhere else, which may well be the peers.
-func letsHostsIn(r xrule) bool {
-	words := splitWords(r.spec)
-	return r.target == "ACCEPT" && !slices.Contains(words, "-p") && !slices.Contains(words, "lo") &&
-		(slices.Contains(words, "-s") || slices.Contains(words, "-i"))
 }

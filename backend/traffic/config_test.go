@@ -1,0 +1,80 @@
+package traffic
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-cni/weft/subnet"
+)
+
+func TestValidateNamesEachMistake(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		"10.244.1.0/24 is not inside the network 10.40.0.0/14": func(c *Config) { c.Nets[subnet.IPv4].Network = netip.MustParsePrefix("10.40.0.0/14") },
+		"10.244.0.1/16 is not a masked IPv4 prefix":            func(c *Config) { c.Nets[subnet.IPv4].Network = netip.MustParsePrefix("10.244.0.1/16") },
+		"10.244.0.0/16 is not a masked IPv6 prefix":            func(c *Config) { c.Nets[subnet.IPv6] = c.Nets[subnet.IPv4] },
+		"forward place \"middle\" is none of":                  func(c *Config) { c.ForwardPlace = "middle" },
+		"anti-spoofing needs the overlay's port":               func(c *Config) { c.AntiSpoof, c.Port = true, 0 },
+		"an excluded destination is no prefix":                 func(c *Config) { c.Exclude = append(c.Exclude, netip.Prefix{}) },
+	} {
+		c := cluster()
+		change(&c)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+	if err := cluster().Validate(); err != nil {
+		t.Error(err)
+	}
+	if err := (Config{}).Validate(); err != nil {
+		t.Errorf("the zero Config wants nothing and is right: %v", err)
+	}
+}
+
+func TestValidateReportsAllMistakesAtOnce(t *testing.T) {
+	c := cluster()
+	c.ForwardPlace, c.AntiSpoof, c.Port = "x", true, 0
+	if err := c.Validate(); err == nil || strings.Count(err.Error(), "\n") != 1 {
+		t.Errorf("want two lines, got %v", err)
+	}
+}
+
+func TestDisjointDropsWhatAnotherPrefixCovers(t *testing.T) {
+	for _, tc := range []struct{ in, want string }{
+		{"", ""},
+		{"10.0.0.0/8 10.1.2.3/32 10.0.0.0/8 10.0.0.0/9", "10.0.0.0/8"},
+		{"10.1.2.3/32 10.0.0.0/8 9.255.255.255/32 11.0.0.0/32", "9.255.255.255 10.0.0.0/8 11.0.0.0"},
+		{"172.16.5.1/12", "172.16.0.0/12"},
+		{"0.0.0.0/0 10.0.0.0/8", "0.0.0.0/0"},
+		{"10.0.0.0/9 10.128.0.0/9", "10.0.0.0/9 10.128.0.0/9"},
+		{"fd00::/8 fd00:1::/32 fe80::1/128", "fd00::/8 fe80::1"},
+	} {
+		var in []netip.Prefix
+		for _, s := range strings.Fields(tc.in) {
+			in = append(in, netip.MustParsePrefix(s))
+		}
+		var got []string
+		for _, p := range disjoint(in) {
+			got = append(got, element(p))
+		}
+		if d := cmp.Diff(tc.want, strings.Join(got, " ")); d != "" {
+			t.Errorf("%s: %s", tc.in, d)
+		}
+	}
+}
+
+func TestMixedPortsAreThoseOfPeersThatDiffer(t *testing.T) {
+	c := Config{Port: 4789, Mixed: []uint16{0, 4789, 9000}}
+	for _, p := range []string{"10.0.0.2:8472", "10.0.0.3:4789", "10.0.0.4:8472", "10.0.0.5:0"} {
+		c.Peers = append(c.Peers, netip.MustParseAddrPort(p))
+	}
+	if d := cmp.Diff([]uint16{8472, 9000}, c.mixed()); d != "" {
+		t.Error(d)
+	}
+	c.Port = 0
+	if got := c.mixed(); got != nil {
+		t.Errorf("without a port of ours: %v", got)
+	}
+}

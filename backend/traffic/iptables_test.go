@@ -1,0 +1,108 @@
+package traffic
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestRulesOfIptablesAreSplitAsTheyAreQuoted(t *testing.T) {
+	for in, want := range map[string][]string{
+		`-s 10.0.0.0/8 -j ACCEPT`:             {"-s", "10.0.0.0/8", "-j", "ACCEPT"},
+		`-m comment --comment "a b" -j X`:     {"-m", "comment", "--comment", "a b", "-j", "X"},
+		`--comment "say \"hi\" -j DROP" -j X`: {"--comment", `say "hi" -j DROP`, "-j", "X"},
+		`--comment "" -j X`:                   {"--comment", "", "-j", "X"},
+		`  `:                                  nil,
+		`--log-prefix "back\\slash" `:         {"--log-prefix", `back\slash`},
+	} {
+		if d := cmp.Diff(want, splitWords(in)); d != "" {
+			t.Errorf("%s: %s", in, d)
+		}
+	}
+}
+
+func TestATableThatIptablesCannotReadIsKnownAsSuch(t *testing.T) {
+	if got := parseXtable("# Table `filter' is incompatible, use 'nft' tool.\n"); !got.foreign {
+		t.Error("not noticed")
+	}
+}
+
+// flannelNAT is what flannel's iptables mode leaves, as iptables-save prints it.
+const flannelNAT = `*nat
+:PREROUTING ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+:FLANNEL-POSTRTG - [0:0]
+:KUBE-POSTROUTING - [0:0]
+-A POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING
+-A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG
+-A POSTROUTING -s 10.244.0.0/16 -d 10.244.0.0/16 -j RETURN
+-A POSTROUTING -s 10.244.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE --random-fully
+-A POSTROUTING ! -s 10.244.0.0/16 -d 10.244.1.0/24 -j RETURN
+-A POSTROUTING ! -s 10.244.0.0/16 -d 10.244.0.0/16 -j MASQUERADE
+-A POSTROUTING -s 10.244.0.0/16 -o eth9 -j MASQUERADE
+-A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE
+-A POSTROUTING -s 10.9.0.0/16 -m comment --comment "flanneld masq" -j MASQUERADE
+-A FLANNEL-POSTRTG -m mark --mark 0x4000/0x4000 -m comment --comment "flanneld masq" -j RETURN
+COMMIT
+`
+
+func TestM01M19FlannelsRulesAreRecognisedWhateverRangeTheyName(t *testing.T) {
+	network, podCIDR := netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("10.244.1.0/24")
+	table := parseXtable(flannelNAT)
+	commands := leftovers(table, "nat", network, podCIDR)
+	got := obey(table, commands)
+	want := []string{
+		`-m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING`,
+		"-s 10.244.0.0/16 -o eth9 -j MASQUERADE",
+		"-s 172.17.0.0/16 ! -o docker0 -j MASQUERADE",
+	}
+	if d := cmp.Diff(want, specsOf(got.rules["POSTROUTING"])); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]string{"PREROUTING", "POSTROUTING", "KUBE-POSTROUTING"}, got.chains); d != "" {
+		t.Error(d)
+	}
+	if again := leftovers(got, "nat", network, podCIDR); len(again) > 0 {
+		t.Errorf("a second look still wants %v", again)
+	}
+	// The jump goes before the chain: a chain that is jumped to cannot be deleted.
+	jump, chain := -1, -1
+	for i, c := range commands {
+		if c == `-D POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG` {
+			jump = i
+		}
+		if c == "-X FLANNEL-POSTRTG" {
+			chain = i
+		}
+	}
+	if jump < 0 || chain < jump {
+		t.Errorf("order: %v", commands)
+	}
+}
+
+func TestInputRulesThatShutTheOverlayOutAreNamed(t *testing.T) {
+	for _, tc := range []struct {
+		name, input string
+		tracked     bool
+		trouble     bool
+	}{
+		{name: "open", input: ":INPUT ACCEPT [0:0]"},
+		{name: "closed", input: ":INPUT DROP [0:0]\n-A INPUT -i lo -j ACCEPT\n-A INPUT -p tcp --dport 22 -j ACCEPT", trouble: true},
+		{name: "closed by a reject", input: ":INPUT ACCEPT [0:0]\n-A INPUT -j REJECT", trouble: true},
+		{name: "closed, port named", input: ":INPUT DROP [0:0]\n-A INPUT -p udp -m udp --dport 4789 -j ACCEPT"},
+		{name: "closed, port among others", input: ":INPUT DROP [0:0]\n-A INPUT -p udp -m multiport --dports 53,4789 -j ACCEPT"},
+		{name: "closed, port of TCP", input: ":INPUT DROP [0:0]\n-A INPUT -p tcp -m tcp --dport 4789 -j ACCEPT", trouble: true},
+		{name: "closed, nodes let in", input: ":INPUT DROP [0:0]\n-A INPUT -s 192.168.0.0/16 -j ACCEPT"},
+		{name: "by state NEW", input: ":INPUT ACCEPT [0:0]\n-A INPUT -p udp -m state --state NEW -m udp --dport 4789 -j ACCEPT\n-A INPUT -j REJECT", tracked: true},
+		{name: "by state NEW or UNTRACKED", input: ":INPUT DROP [0:0]\n-A INPUT -p udp -m conntrack --ctstate NEW,UNTRACKED -m udp --dport 4789 -j ACCEPT"},
+	} {
+		tracked, text := inputTrouble(parseXtable("*filter\n"+tc.input+"\nCOMMIT\n"), 4789)
+		if tracked != tc.tracked || (text != "") != tc.trouble {
+			t.Errorf("%s: tracked %v, trouble %q", tc.name, tracked, text)
+		}
+	}
+	if tracked, text := inputTrouble(parseXtable("*filter\n:INPUT DROP [0:0]\n"), 0); tracked || text != "" {
+		t.Error("without an overlay port there is nothing to say")
+	}
+}
