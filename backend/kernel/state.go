@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 
 	"github.com/weft-cni/weft/subnet"
@@ -20,6 +21,33 @@ type State struct {
 	Neighs map[Neigh]subnet.MAC // permanent neighbours on our devices
 	FDB    map[FDBKey]FDBDest   // permanent forwarding entries of our devices
 	Routes map[RouteKey]Route   // main table: protocol 87, or on one of our devices
+
+	// Networks are the pod networks by family; only wanted states carry them. An IPv4 address that somebody put on
+	// our device is theirs while it lies outside.
+	Networks [2]netip.Prefix
+}
+
+// New returns a state with nothing in it.
+func New() State {
+	return State{
+		Links:  map[string]Link{},
+		Addrs:  map[Addr]struct{}{},
+		Neighs: map[Neigh]subnet.MAC{},
+		FDB:    map[FDBKey]FDBDest{},
+		Routes: map[RouteKey]Route{},
+	}
+}
+
+// Clone returns a copy that shares nothing with s.
+func (s State) Clone() State {
+	c := New()
+	c.Networks = s.Networks
+	maps.Copy(c.Links, s.Links)
+	maps.Copy(c.Addrs, s.Addrs)
+	maps.Copy(c.Neighs, s.Neighs)
+	maps.Copy(c.FDB, s.FDB)
+	maps.Copy(c.Routes, s.Routes)
+	return c
 }
 
 // Link is a VXLAN device. Index is filled by Dump and ignored by Diff.
@@ -35,6 +63,7 @@ type Link struct {
 	Learning bool
 	GBP      bool
 	Up       bool
+	Extra    string // what our devices never have, in the words of ip(8): "l2miss group 239.1.1.1"; wanted is empty
 }
 
 // Addr is an address on one of our devices.
@@ -56,11 +85,13 @@ type FDBKey struct {
 }
 
 // FDBDest is where frames for a MAC go. Port 0 means the device's own port. More is the number of further
-// destinations that Dump found for the MAC (bridge fdb append): wanted entries have none.
+// destinations that Dump found for the MAC (bridge fdb append), Learned marks an entry that the kernel may change or
+// age by itself: wanted entries have neither.
 type FDBDest struct {
-	Dst  netip.Addr
-	Port uint16
-	More int
+	Dst     netip.Addr
+	Port    uint16
+	More    int
+	Learned bool
 }
 
 // RouteKey is what the kernel takes as the identity of a route in the main table.
@@ -70,13 +101,15 @@ type RouteKey struct {
 }
 
 // Route is the rest of a route. Ours is false for what Dump found on our device without our protocol number
-// (flannel's "proto boot"): Diff replaces or removes it.
+// (flannel's "proto boot"): Diff replaces or removes it. More is the number of further routes that Dump found on the
+// same key (ip route append), of whomever: the wanted one has none.
 type Route struct {
-	Link   string
+	Link   string // empty for a route without a device
 	Via    netip.Addr
 	Onlink bool
 	Ours   bool
 	Type   string // "unicast", "blackhole"
+	More   int
 }
 
 // Kernel is the kernel as the loop sees it. Conn is the real one, Fake the one for tests.
@@ -136,35 +169,3 @@ type Hop struct {
 	Index int
 	Via   netip.Addr // invalid when on-link
 }
-
-// Op is one change to the kernel. Its String reads like the ip or bridge command that does the same.
-type Op struct {
-	Kind   OpKind
-	Name   string // device name
-	Link   Link
-	Addr   Addr
-	Neigh  Neigh
-	MAC    subnet.MAC
-	FDBKey FDBKey
-	FDB    FDBDest
-	Key    RouteKey
-	Route  Route
-}
-
-// OpKind is the kind of an Op, in the order of a set; removals run in the reverse order.
-type OpKind uint8
-
-// The kinds of Op.
-const (
-	LinkAdd OpKind = iota
-	LinkSet        // MTU, MAC, up: what can be changed on a live device
-	LinkDel
-	AddrSet
-	AddrDel
-	NeighSet
-	NeighDel
-	FDBSet
-	FDBDel
-	RouteSet
-	RouteDel
-)

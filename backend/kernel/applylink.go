@@ -1,0 +1,107 @@
+package kernel
+
+import (
+	"fmt"
+	"net"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// macTries is how often a MAC is set back that something else overwrites.
+const macTries = 3
+
+// addLink makes a device. The kernel makes it with its MAC and up at once, and takes it away again when it cannot come
+// up, so that nothing half-made remains. The MAC is read back: udev and NetworkManager have rules that overwrite it,
+// and peers must not be told an address that the device does not have.
+func (c *Conn) addLink(op Op) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.HardwareAddr = op.Name, op.Link.MTU, hardware(op.Link.MAC)
+	if op.Link.Up {
+		attrs.Flags = net.FlagUp
+	}
+	err := c.handle.LinkAdd(&netlink.Vxlan{
+		LinkAttrs: attrs, VxlanId: int(op.Link.VNI), VtepDevIndex: op.Link.Parent, SrcAddr: op.Link.Local.AsSlice(),
+		Port: int(op.Link.Port), Learning: op.Link.Learning, GBP: op.Link.GBP, UDPCSum: true,
+	})
+	if err != nil {
+		return c.explainLink(op, err)
+	}
+	for range macTries {
+		link, err := c.handle.LinkByName(op.Name)
+		if err != nil {
+			return fmt.Errorf("read it back: %w", notFound(err))
+		}
+		c.note(op.Name, link.Attrs().Index)
+		if macOf(link.Attrs().HardwareAddr) == op.Link.MAC {
+			return nil
+		}
+		if err := c.handle.LinkSetHardwareAddr(link, hardware(op.Link.MAC)); err != nil {
+			return fmt.Errorf("set its address back: %w", err)
+		}
+	}
+	return fmt.Errorf("%w: tell udev (MACAddressPolicy=none in a .link file for flannel*) and NetworkManager "+
+		"(unmanaged-devices) to leave it alone", ErrMACOverwritten)
+}
+
+// setLink changes what can be changed on a live device, and only that which differs.
+func (c *Conn) setLink(op Op) error {
+	link, err := c.handle.LinkByName(op.Name)
+	if err != nil {
+		return fmt.Errorf("find it: %w", notFound(err))
+	}
+	c.note(op.Name, link.Attrs().Index)
+	have := linkValue(link)
+	if have.Learning != op.Link.Learning {
+		if err := c.setLearning(have.Index, op.Link.Learning); err != nil {
+			return fmt.Errorf("set learning: %w", err)
+		}
+	}
+	if have.MTU != op.Link.MTU {
+		if err := c.handle.LinkSetMTU(link, op.Link.MTU); err != nil {
+			return fmt.Errorf("set MTU: %w", err)
+		}
+	}
+	if have.MAC != op.Link.MAC {
+		if err := c.handle.LinkSetHardwareAddr(link, hardware(op.Link.MAC)); err != nil {
+			return fmt.Errorf("set address: %w", err)
+		}
+	}
+	switch {
+	case op.Link.Up && !have.Up:
+		if err := c.handle.LinkSetUp(link); err != nil {
+			return c.explainLink(op, err)
+		}
+	case have.Up && !op.Link.Up:
+		return c.handle.LinkSetDown(link)
+	}
+	return nil
+}
+
+// setLearning sends the one attribute alone: the kernel refuses a change request that repeats most of the others.
+func (c *Conn) setLearning(index int, on bool) error {
+	req := c.request(unix.RTM_NEWLINK, unix.NLM_F_ACK)
+	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	msg.Index = int32(index)
+	req.AddData(msg)
+	value := uint8(0)
+	if on {
+		value = 1
+	}
+	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("vxlan"))
+	info.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(nl.IFLA_VXLAN_LEARNING, nl.Uint8Attr(value))
+	req.AddData(info)
+	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
+func (c *Conn) delLink(name string) error {
+	link, err := c.handle.LinkByName(name)
+	if err != nil {
+		return gone(true, notFound(err))
+	}
+	c.note(name, 0)
+	return gone(true, c.handle.LinkDel(link))
+}

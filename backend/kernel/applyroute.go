@@ -1,0 +1,138 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// setRoute puts a route in place. A plain add tells whether the key is free; replacing blindly would take a route of
+// somebody else away, such as the connected route of a bridge whose range overlaps the pod network.
+func (c *Conn) setRoute(op Op) error {
+	route, err := c.route(op.Key, op.Route)
+	if err != nil {
+		return err
+	}
+	if op.Replace {
+		return c.handle.RouteReplace(route)
+	}
+	err = c.handle.RouteAdd(route)
+	if !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	return c.takeRoute(op, route)
+}
+
+// takeRoute clears a key that is in use: routes of ours give way, one of somebody else is named in the error and
+// left alone. The first on a key is the one that the kernel uses, and replacing it leaves no gap.
+func (c *Conn) takeRoute(op Op, route *netlink.Route) error {
+	holders, err := c.routesAt(op.Key)
+	if err != nil {
+		return err
+	}
+	isWanted := func(h holder) bool { return h.value == op.Route }
+	for i, h := range holders {
+		switch {
+		case !h.ours:
+			return fmt.Errorf("%w: %s leads to interface %s already (`ip route show %s`): the pod network must not overlap "+
+				"a network of this host", ErrForeignRoute, op.Key.Dst, c.linkName(h.route.LinkIndex), op.Key.Dst)
+		case isWanted(h):
+		case i == 0 && !slices.ContainsFunc(holders, isWanted):
+			err = c.handle.RouteReplace(route)
+		default:
+			err = gone(true, c.handle.RouteDel(&h.route))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// holder is a route that is found on a key.
+type holder struct {
+	route netlink.Route
+	value Route
+	ours  bool
+}
+
+// routesAt lists the routes of the main table on a key, in the order in which the kernel looks at them.
+func (c *Conn) routesAt(key RouteKey) ([]holder, error) {
+	names := c.deviceNames()
+	routes, err := c.handle.RouteListFiltered(int(family(key.Dst.Addr())), &netlink.Route{Dst: ipNet(key.Dst)}, netlink.RT_FILTER_DST)
+	if err != nil {
+		return nil, fmt.Errorf("look at the routes to %s: %w", key.Dst, err)
+	}
+	var found []holder
+	for _, r := range routes {
+		if k, value, ours := routeValue(r, names); prefixOf(r.Dst) == key.Dst && r.Priority == key.Metric {
+			found = append(found, holder{route: r, value: value, ours: ours && k == key})
+		}
+	}
+	return found, nil
+}
+
+func (c *Conn) delRoute(op Op) error {
+	route, err := c.route(op.Key, op.Route)
+	if err != nil {
+		return gone(true, err)
+	}
+	if !op.Route.Ours {
+		route.Protocol = 0 // any
+	}
+	return gone(true, c.handle.RouteDel(route))
+}
+
+// route writes a route of ours as the library takes it.
+func (c *Conn) route(k RouteKey, r Route) (*netlink.Route, error) {
+	route := &netlink.Route{
+		Family: int(family(k.Dst.Addr())), Dst: ipNet(k.Dst), Priority: k.Metric, Protocol: Protocol, Table: unix.RT_TABLE_MAIN,
+	}
+	if r.Type == "blackhole" {
+		route.Type = unix.RTN_BLACKHOLE
+		return route, nil
+	}
+	index, err := c.routeDevice(r.Link)
+	if err != nil {
+		return nil, err
+	}
+	route.LinkIndex = index
+	if r.Via.IsValid() {
+		route.Gw = r.Via.AsSlice()
+	}
+	if r.Onlink {
+		route.Flags = int(netlink.FLAG_ONLINK)
+	}
+	return route, nil
+}
+
+// routeDevice finds the device of a route; Dump writes if7 for one that is not ours.
+func (c *Conn) routeDevice(name string) (int, error) {
+	var index int
+	if n, _ := fmt.Sscanf(name, "if%d", &index); n == 1 {
+		return index, nil
+	}
+	return c.lookup(name)
+}
+
+func (c *Conn) deviceNames() map[int]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	names := map[int]string{}
+	for name, index := range c.index {
+		names[index] = name
+	}
+	return names
+}
+
+// linkName names a device for a message.
+func (c *Conn) linkName(index int) string {
+	link, err := c.handle.LinkByIndex(index)
+	if err != nil {
+		return fmt.Sprintf("with index %d", index)
+	}
+	return link.Attrs().Name
+}

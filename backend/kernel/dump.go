@@ -1,0 +1,225 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-cni/weft/subnet"
+)
+
+// dumpTries is how often a dump is read that the kernel marks as interrupted: the table changed meanwhile, so entries
+// may be missing or double.
+const dumpTries = 5
+
+// Dump reads what the kernel holds of ours: the devices by their names, and what is on those of them that are VXLAN
+// devices.
+func (c *Conn) Dump(ctx context.Context) (State, error) {
+	s := New()
+	links, err := consistent(ctx, "links", c.handle.LinkList)
+	if err != nil {
+		return State{}, err
+	}
+	names := map[int]string{}
+	index := map[string]int{}
+	for _, link := range links {
+		a := link.Attrs()
+		if !IsDeviceName(a.Name) {
+			continue
+		}
+		s.Links[a.Name] = linkValue(link)
+		if link.Type() == "vxlan" {
+			names[a.Index], index[a.Name] = a.Name, a.Index
+		}
+	}
+	c.learn(index)
+	err = errors.Join(
+		c.dumpAddrs(ctx, s, names),
+		c.dumpNeighs(ctx, s, names),
+		c.dumpRoutes(ctx, s, names),
+	)
+	if err != nil {
+		return State{}, err
+	}
+	return s, nil
+}
+
+// consistent reads one table until the dump was not interrupted.
+func consistent[T any](ctx context.Context, what string, read func() ([]T, error)) ([]T, error) {
+	var all []T
+	var err error = netlink.ErrDumpInterrupted
+	for try := 0; try < dumpTries && errors.Is(err, netlink.ErrDumpInterrupted); try++ {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		all, err = read()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list %s of the kernel: %w", what, err)
+	}
+	return all, nil
+}
+
+func linkValue(link netlink.Link) Link {
+	a := link.Attrs()
+	l := Link{Index: a.Index, Kind: link.Type(), MTU: a.MTU, MAC: macOf(a.HardwareAddr), Up: a.Flags&net.FlagUp != 0}
+	v, ok := link.(*netlink.Vxlan)
+	if !ok {
+		return l
+	}
+	l.VNI, l.Port, l.Parent = uint32(v.VxlanId), uint16(v.Port), v.VtepDevIndex
+	l.Local = addrOf(v.SrcAddr)
+	l.Learning, l.GBP, l.Extra = v.Learning, v.GBP, extra(v)
+	return l
+}
+
+// extra words the properties that our devices never have, and that change where packets go.
+func extra(v *netlink.Vxlan) string {
+	var words []string
+	add := func(is bool, word string) {
+		if is {
+			words = append(words, word)
+		}
+	}
+	add(v.FlowBased, "external")
+	add(v.Proxy, "proxy")
+	add(v.RSC, "rsc")
+	add(v.L2miss, "l2miss")
+	add(v.L3miss, "l3miss")
+	add(v.Group != nil && !v.Group.IsUnspecified(), "group "+v.Group.String())
+	return strings.Join(words, " ")
+}
+
+func (c *Conn) dumpAddrs(ctx context.Context, s State, names map[int]string) error {
+	addrs, err := consistent(ctx, "addresses", func() ([]netlink.Addr, error) {
+		return c.handle.AddrList(nil, unix.AF_UNSPEC)
+	})
+	for _, a := range addrs {
+		p := prefixOf(a.IPNet)
+		if name, ok := names[a.LinkIndex]; ok && p.IsValid() && !p.Addr().IsLinkLocalUnicast() {
+			s.Addrs[Addr{Link: name, Prefix: p}] = struct{}{}
+		}
+	}
+	return err
+}
+
+func (c *Conn) dumpNeighs(ctx context.Context, s State, names map[int]string) error {
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6, unix.AF_BRIDGE} {
+		entries, err := consistent(ctx, "neighbours", func() ([]neighMsg, error) { return c.listNeighs(family, names) })
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			e.addTo(s, names[e.index])
+		}
+	}
+	return nil
+}
+
+// addTo files an entry. Ours are permanent; a forwarding entry of another kind is noted all the same, since on a
+// device that does not learn nobody else has anything to write there.
+func (e neighMsg) addTo(s State, link string) {
+	permanent := e.state&unix.NUD_PERMANENT != 0
+	if e.family != unix.AF_BRIDGE {
+		if permanent {
+			s.Neighs[Neigh{Link: link, IP: e.dst}] = e.mac
+		}
+		return
+	}
+	k := FDBKey{Link: link, MAC: e.mac}
+	if first, ok := s.FDB[k]; ok {
+		first.More++
+		s.FDB[k] = first
+		return
+	}
+	s.FDB[k] = FDBDest{Dst: e.dst, Port: e.port, Learned: !permanent}
+}
+
+// dumpRoutes files the routes of the main table that are ours by protocol or by device. Where several routes have one
+// key, the first is the one that the kernel uses.
+func (c *Conn) dumpRoutes(ctx context.Context, s State, names map[int]string) error {
+	routes, err := consistent(ctx, "routes", func() ([]netlink.Route, error) {
+		return c.handle.RouteList(nil, unix.AF_UNSPEC)
+	})
+	others := map[RouteKey]int{}
+	for _, r := range routes {
+		key, value, ok := routeValue(r, names)
+		if !ok {
+			others[key]++
+			continue
+		}
+		if first, ok := s.Routes[key]; ok {
+			first.More++
+			s.Routes[key] = first
+			continue
+		}
+		s.Routes[key] = value
+	}
+	for key, r := range s.Routes {
+		r.More += others[key]
+		s.Routes[key] = r
+	}
+	return err
+}
+
+// routeValue reads a route, and reports whether it is ours: by its protocol, or because it leads to a device of ours
+// and not the kernel itself put it there.
+func routeValue(r netlink.Route, names map[int]string) (RouteKey, Route, bool) {
+	key := RouteKey{Dst: prefixOf(r.Dst), Metric: r.Priority}
+	if r.Tos != 0 || !key.Dst.IsValid() {
+		return RouteKey{}, Route{}, false
+	}
+	index, value := r.LinkIndex, Route{Ours: r.Protocol == Protocol, Type: routeType(r.Type)}
+	value.Via, value.Onlink = addrOf(r.Gw), r.Flags&unix.RTNH_F_ONLINK != 0
+	if len(r.MultiPath) > 0 {
+		first := r.MultiPath[0]
+		index, value.More = first.LinkIndex, len(r.MultiPath)-1
+		value.Via, value.Onlink = addrOf(first.Gw), first.Flags&unix.RTNH_F_ONLINK != 0
+	}
+	name, onOurs := names[index]
+	value.Link = name
+	if !onOurs && value.Type == "unicast" {
+		value.Link = fmt.Sprintf("if%d", index)
+	}
+	return key, value, value.Ours || onOurs && r.Protocol != unix.RTPROT_KERNEL && r.Protocol != unix.RTPROT_RA
+}
+
+func routeType(t int) string {
+	names := map[int]string{
+		unix.RTN_UNICAST: "unicast", unix.RTN_BLACKHOLE: "blackhole", unix.RTN_UNREACHABLE: "unreachable",
+		unix.RTN_PROHIBIT: "prohibit", unix.RTN_LOCAL: "local", unix.RTN_BROADCAST: "broadcast",
+		unix.RTN_MULTICAST: "multicast", unix.RTN_THROW: "throw",
+	}
+	if name, ok := names[t]; ok {
+		return name
+	}
+	return fmt.Sprintf("type-%d", t)
+}
+
+func macOf(hw net.HardwareAddr) subnet.MAC {
+	var m subnet.MAC
+	if len(hw) == len(m) {
+		copy(m[:], hw)
+	}
+	return m
+}
+
+// addrOf reads an address of the library; an IPv4 address in either of its forms is IPv4.
+func addrOf(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap()
+}
+
+func prefixOf(n *net.IPNet) netip.Prefix {
+	if n == nil {
+		return netip.Prefix{}
+	}
+	bits, _ := n.Mask.Size()
+	return netip.PrefixFrom(addrOf(n.IP), bits)
+}

@@ -1,0 +1,90 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Host reads the host's links, addresses and routes, and counts its policy rules. It changes nothing.
+func (c *Conn) Host(ctx context.Context) (Host, error) {
+	links, lerr := consistent(ctx, "links", c.handle.LinkList)
+	addrs, aerr := consistent(ctx, "addresses", func() ([]netlink.Addr, error) {
+		return c.handle.AddrList(nil, unix.AF_UNSPEC)
+	})
+	routes, rerr := consistent(ctx, "routes", func() ([]netlink.Route, error) {
+		return c.handle.RouteList(nil, unix.AF_UNSPEC)
+	})
+	rules, perr := consistent(ctx, "policy rules", func() ([]netlink.Rule, error) {
+		return c.handle.RuleList(unix.AF_UNSPEC)
+	})
+	if err := errors.Join(lerr, aerr, rerr, perr); err != nil {
+		return Host{}, err
+	}
+	h := Host{Rules: extraRules(rules)}
+	for _, l := range links {
+		h.Links = append(h.Links, hostLink(l))
+	}
+	for _, a := range addrs {
+		h.Addrs = append(h.Addrs, hostAddr(a))
+	}
+	for _, r := range routes {
+		h.Routes = append(h.Routes, hostRoute(r))
+	}
+	return h, nil
+}
+
+func hostLink(l netlink.Link) HostLink {
+	a := l.Attrs()
+	h := HostLink{
+		Index: a.Index, Name: a.Name, Kind: l.Type(), MTU: a.MTU, Master: a.MasterIndex, MAC: macOf(a.HardwareAddr),
+		Up:       a.Flags&net.FlagUp != 0,
+		Carrier:  a.RawFlags&unix.IFF_LOWER_UP != 0,
+		Loopback: a.Flags&net.FlagLoopback != 0,
+	}
+	if v, ok := l.(*netlink.Vxlan); ok {
+		h.VNI, h.Port = uint32(v.VxlanId), uint16(v.Port)
+	}
+	return h
+}
+
+func hostAddr(a netlink.Addr) HostAddr {
+	p := prefixOf(a.IPNet)
+	h := HostAddr{
+		Index: a.LinkIndex, Prefix: p, LinkLocal: p.Addr().IsLinkLocalUnicast(),
+		Permanent:  a.Flags&unix.IFA_F_PERMANENT != 0,
+		Deprecated: a.Flags&unix.IFA_F_DEPRECATED != 0,
+	}
+	// one bit has two names: "secondary" for IPv4, "temporary" for IPv6
+	second := a.Flags&unix.IFA_F_SECONDARY != 0
+	h.Secondary, h.Temporary = second && p.Addr().Is4(), second && p.Addr().Is6()
+	return h
+}
+
+func hostRoute(r netlink.Route) HostRoute {
+	h := HostRoute{Dst: prefixOf(r.Dst), Src: addrOf(r.Src), Metric: r.Priority, Type: routeType(r.Type)}
+	for _, hop := range r.MultiPath {
+		h.Hops = append(h.Hops, Hop{Index: hop.LinkIndex, Via: addrOf(hop.Gw)})
+	}
+	if len(r.MultiPath) == 0 && r.LinkIndex != 0 {
+		h.Hops = []Hop{{Index: r.LinkIndex, Via: addrOf(r.Gw)}}
+	}
+	return h
+}
+
+// extraRules counts the rules beyond those of every namespace: "from all lookup" local at 0, main at 32766 and
+// default at 32767, the last one for IPv4 only.
+func extraRules(rules []netlink.Rule) int {
+	standard := map[int]int{0: unix.RT_TABLE_LOCAL, 32766: unix.RT_TABLE_MAIN, 32767: unix.RT_TABLE_DEFAULT}
+	extra := 0
+	for _, r := range rules {
+		table, ok := standard[r.Priority]
+		if !ok || r.Table != table || r.Src != nil || r.Dst != nil {
+			extra++
+		}
+	}
+	return extra
+}

@@ -1,0 +1,158 @@
+// Package vxlan plans the VXLAN overlay: from the cluster as values to the kernel state that carries it. It is pure;
+// package kernel brings the state about.
+//
+// Each node has one device per family, flannel.<VNI>, addressed by the first address of its pod range. Pods of a peer
+// are a route via the peer's first address; that address is a permanent neighbour with the MAC of the peer's device;
+// that MAC is a forwarding entry with the peer's underlay address. No packet is ever flooded, and nothing is learned.
+package vxlan
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/subnet"
+)
+
+// FlannelPort is the UDP port that flannel uses unless told otherwise: the Linux kernel's own default, older than the
+// assigned 4789.
+const FlannelPort = 8472
+
+// DefaultPort is the port of a new cluster, the one that IANA assigned to VXLAN (RFC 7348).
+const DefaultPort = 4789
+
+// Config is what a node knows about its own end of the overlay.
+type Config struct {
+	VNI      uint32
+	Port     uint16 // ours, as ChoosePort says
+	MTU      int    // net-conf's, of the underlay; 0 means that of the underlay devices
+	GBP      bool
+	Learning bool
+
+	SilentPort uint16          // what a peer listens on that announces no port: net-conf's Port, or 0 for FlannelPort
+	Blackhole  bool            // keep a blackhole route for the own pod ranges, behind all others
+	VTEPs      [2]VTEP         // by family; the zero value switches a family off
+	Networks   [2]netip.Prefix // the pod networks
+}
+
+// VTEP is the own tunnel end point in one family.
+type VTEP struct {
+	PodCIDR     netip.Prefix // the own pod range
+	Local       netip.Addr   // outer source address; it has to be on this host
+	Parent      int          // ifindex of the underlay device
+	ParentName  string       // for messages
+	UnderlayMTU int          // MTU of the underlay device
+	MAC         subnet.MAC   // as ChooseMAC says
+}
+
+// IsZero reports whether the family is switched off.
+func (v VTEP) IsZero() bool { return v == VTEP{} }
+
+// family is what differs between the families: one row of data each.
+type family struct {
+	overhead int // bytes around an inner packet: outer IP, UDP, VXLAN, inner Ethernet
+	minMTU   int // below it the kernel takes the family off a device
+	metric   int // what the kernel gives a route that names none
+}
+
+func families() [2]family {
+	return [2]family{
+		subnet.IPv4: {overhead: 50, minMTU: 68, metric: 0},
+		subnet.IPv6: {overhead: 70, minMTU: 1280, metric: 1024},
+	}
+}
+
+// blackholeMetric is the largest there is: the route of the pods' bridge always wins.
+const blackholeMetric = 1<<32 - 1
+
+// DeviceMTU is the MTU of a family's device: what fits into one packet of the underlay.
+func (c Config) DeviceMTU(f subnet.Family) int {
+	mtu := c.MTU
+	if mtu == 0 {
+		mtu = c.VTEPs[f].UnderlayMTU
+	}
+	return mtu - families()[f].overhead
+}
+
+// PodMTU is the MTU for pods: the smallest of the devices in use. It is 0 when no family is in use.
+func (c Config) PodMTU() int {
+	mtu := 0
+	for _, f := range subnet.Families() {
+		if d := c.DeviceMTU(f); !c.VTEPs[f].IsZero() && (mtu == 0 || d < mtu) {
+			mtu = d
+		}
+	}
+	return mtu
+}
+
+// PeerPort is the UDP port that a peer listens on.
+func (c Config) PeerPort(p subnet.Peer) uint16 {
+	switch {
+	case p.Port != 0:
+		return p.Port
+	case c.SilentPort != 0:
+		return c.SilentPort
+	}
+	return FlannelPort
+}
+
+// Validate returns everything about the configuration that cannot work on this host, each with its value, its place
+// and its cure.
+func (c Config) Validate() error {
+	var errs []error
+	used := 0
+	for _, f := range subnet.Families() {
+		if c.VTEPs[f].IsZero() {
+			continue
+		}
+		used++
+		errs = append(errs, c.validateMTU(f), c.validateVTEP(f))
+	}
+	if used == 0 {
+		errs = append(errs, errors.New("no address family is in use: the Node needs a pod CIDR of a family that net-conf.json enables"))
+	}
+	if c.VNI >= 1<<24 {
+		errs = append(errs, fmt.Errorf("VNI %d in net-conf.json does not fit into 24 bits: choose one up to %d", c.VNI, 1<<24-1))
+	}
+	if c.Port == 0 {
+		errs = append(errs, errors.New("no UDP port chosen"))
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) validateMTU(f subnet.Family) error {
+	v, row := c.VTEPs[f], families()[f]
+	if v.UnderlayMTU > 0 && c.MTU > v.UnderlayMTU {
+		return fmt.Errorf("MTU %d in net-conf.json is larger than the %d of the underlay device %s: lower it, leave it out, "+
+			"or raise the device's", c.MTU, v.UnderlayMTU, v.ParentName)
+	}
+	if mtu := c.DeviceMTU(f); mtu < row.minMTU {
+		place := "of the underlay device " + v.ParentName
+		if c.MTU != 0 {
+			place = "in net-conf.json"
+		}
+		return fmt.Errorf("MTU %d %s leaves %d for %s pods after %d bytes of VXLAN headers: %s needs at least %d",
+			mtu+row.overhead, place, mtu, f, row.overhead, f, row.minMTU)
+	}
+	return nil
+}
+
+func (c Config) validateVTEP(f subnet.Family) error {
+	v := c.VTEPs[f]
+	switch {
+	case !v.PodCIDR.IsValid() || subnet.FamilyOf(v.PodCIDR.Addr()) != f:
+		return fmt.Errorf("%s pod CIDR %s of the own Node is not usable", f, v.PodCIDR)
+	case !v.Local.IsValid() || subnet.FamilyOf(v.Local) != f:
+		return fmt.Errorf("%s tunnel address %s of %s is not usable", f, v.Local, v.ParentName)
+	case v.PodCIDR.Contains(v.Local):
+		return fmt.Errorf("%s tunnel address %s of %s lies inside the own pod CIDR %s: the pod network must not overlap the underlay",
+			f, v.Local, v.ParentName, v.PodCIDR)
+	case v.MAC.IsZero() || v.MAC[0]&1 != 0:
+		return fmt.Errorf("%s device needs a unicast MAC, not %s", f, v.MAC)
+	}
+	return nil
+}
+
+// Device is the name of the family's device.
+func (c Config) Device(f subnet.Family) string { return kernel.DeviceName(f, c.VNI) }
