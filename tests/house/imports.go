@@ -36,7 +36,7 @@ func layer(dir string) int {
 // homes names the only places that may import some modules.
 var homes = map[string][]string{
 	netlink:   {"backend/kernel", "tests"},
-	clientGo:  {"subnet/kube", "backend/policy/watch", "backend/daemon", "tests"},
+	clientGo:  {"subnet/kube", "backend/policy/watch", "backend/daemon", "backend/doctor", "tests"},
 	knftables: {"backend/traffic", "backend/policy", "backend/daemon", "backend/doctor", "tests"},
 }
 

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// step is one level of tests.
+type step struct {
+	name, what string
+	run        func(context.Context, io.Writer) tally
+}
+
+func steps(fuzzTime time.Duration) []step {
+	return []step{
+		{"house", "the conventions", func(ctx context.Context, out io.Writer) tally {
+			return goTest(ctx, out, ".", "./tests/house")
+		}},
+		{"lint", "golangci-lint", lint},
+		{"unit", "unit tests and fuzz seeds, race detector on", unit},
+		{"netns", "network namespaces and scenarios", netns},
+		{"modules", "tests with a module of their own", modules},
+		{"e2e", "the real cluster", func(ctx context.Context, out io.Writer) tally {
+			return goTest(ctx, out, "tests/e2e", "-p", "1", "-timeout", "50m", "./...")
+		}},
+		{"fuzz", "each fuzz target for " + fuzzTime.String(), func(ctx context.Context, out io.Writer) tally {
+			return fuzz(ctx, out, fuzzTime)
+		}},
+	}
+}
+
+// lint counts as one test.
+func lint(ctx context.Context, out io.Writer) tally {
+	cmd := exec.CommandContext(ctx, "go", "tool", "-modfile=.ci/tools.mod", "golangci-lint", "run", "./...")
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Run(); err != nil {
+		_, _ = fmt.Fprintln(out, "FAIL lint:", err)
+		return tally{failed: 1}
+	}
+	return tally{passed: 1}
+}
+
+// unit runs everything but what needs namespaces. tests/house has a step of its own.
+func unit(ctx context.Context, out io.Writer) tally {
+	names, err := find(".", "Test", inNamespaces)
+	if err != nil {
+		return broken(out, err)
+	}
+	pkgs, err := packages(ctx)
+	if err != nil {
+		return broken(out, err)
+	}
+	return goTest(ctx, out, ".", append([]string{"-race", "-timeout", "10m", "-skip", names.pattern()}, pkgs...)...)
+}
+
+// netns runs the packages one after the other: what is timed there must not meet another package's load.
+func netns(ctx context.Context, out io.Writer) tally {
+	names, err := find(".", "Test", inNamespaces)
+	if err != nil {
+		return broken(out, err)
+	}
+	if len(names) == 0 {
+		return tally{}
+	}
+	return goTest(ctx, out, ".", append([]string{"-p", "1", "-timeout", "20m", "-run", names.pattern()}, names.packages()...)...)
+}
+
+// fuzz runs the targets one by one, which is all that the go command can do.
+func fuzz(ctx context.Context, out io.Writer, each time.Duration) tally {
+	names, err := find(".", "Fuzz", func(string) bool { return true })
+	if err != nil {
+		return broken(out, err)
+	}
+	var t tally
+	for _, n := range names {
+		t.add(goTest(ctx, out, ".", "-run", "^$", "-fuzz", "^"+n.name+"$", "-fuzztime", each.String(), n.pkg))
+	}
+	return t
+}
+
+// modules runs the nested modules under tests, but for the cluster's.
+func modules(ctx context.Context, out io.Writer) tally {
+	var t tally
+	err := filepath.WalkDir("tests", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case path == filepath.Join("tests", "e2e"), d.Name() == "testdata":
+			return fs.SkipDir
+		case d.Name() == "go.mod":
+			t.add(goTest(ctx, out, filepath.Dir(path), "-timeout", "10m", "./..."))
+		}
+		return nil
+	})
+	if err != nil {
+		t.add(broken(out, err))
+	}
+	return t
+}
+
+// packages lists the packages of the module but for tests/house.
+func packages(ctx context.Context) ([]string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "./...").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list ./...: %w", err)
+	}
+	var pkgs []string
+	for p := range strings.FieldsSeq(string(out)) {
+		if !strings.HasSuffix(p, "/tests/house") {
+			pkgs = append(pkgs, p)
+		}
+	}
+	return pkgs, nil
+}
+
+// broken counts a step that could not even start as a failed test.
+func broken(out io.Writer, err error) tally {
+	_, _ = fmt.Fprintln(out, "FAIL", err)
+	return tally{failed: 1}
+}
