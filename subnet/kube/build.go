@@ -1,0 +1,86 @@
+package kube
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/weft-cni/weft/subnet"
+)
+
+// settle is the least time between two builds. The first change after a rest is published at once; of a storm of 5,000
+// updates twenty snapshots a second are made, each some milliseconds of work.
+const settle = 50 * time.Millisecond
+
+// build turns the store into snapshots until ctx ends.
+func (s *Source) build(ctx context.Context) {
+	expiry := time.NewTimer(0)
+	defer expiry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.dirty:
+		case <-expiry.C:
+		}
+		if next := s.publish(time.Now()); !next.IsZero() {
+			expiry.Reset(time.Until(next))
+		} else {
+			expiry.Stop()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(settle):
+		}
+	}
+}
+
+// publish makes a snapshot of the store and publishes it if it says anything new. It returns when to look again
+// although nothing changed.
+func (s *Source) publish(now time.Time) time.Time {
+	own, claims, synced := s.store.view()
+	old := s.published.Load()
+	next := &published{snapshot: subnet.Snapshot{Self: own.self}, complete: synced}
+	if id := s.clusterID.Load(); id != nil {
+		next.snapshot.ClusterID = *id
+	}
+	var expires time.Time
+	if synced {
+		r := Resolve(View{Own: own.claim, Self: own.self, Claims: claims, Memory: s.memory, Now: now})
+		s.memory, expires = r.Memory, r.Expires
+		next.snapshot.Peers, next.snapshot.NodeAddrs = r.Peers, r.NodeAddrs
+		next.snapshot.Problems = sortProblems(slices.Concat(own.problems, r.Problems))
+	}
+	if next.complete == old.complete && sameSnapshot(next.snapshot, old.snapshot) {
+		return expires
+	}
+	s.published.Store(next)
+	s.logProblems(old.snapshot.Problems, next.snapshot.Problems)
+	poke(s.changed)
+	return expires
+}
+
+// logProblems says what became wrong and what became right again, once each, in a few lines at most.
+func (s *Source) logProblems(old, now []subnet.Problem) {
+	const most = 10
+	for i, p := range without(now, old) {
+		if i == most {
+			s.log.Warn("more nodes have problems: see the doctor or the metrics", "problems", len(now))
+			break
+		}
+		s.log.Warn("node cannot be taken as it is", "node", p.Node, "reason", p.Reason, "problem", p.Text)
+	}
+	if len(old) > 0 && len(now) == 0 {
+		s.log.Info("no node has a problem any more")
+	}
+}
+
+// without lists those of a that are not in b.
+func without(a, b []subnet.Problem) []subnet.Problem {
+	known := map[subnet.Problem]bool{}
+	for _, p := range b {
+		known[p] = true
+	}
+	return slices.DeleteFunc(slices.Clone(a), func(p subnet.Problem) bool { return known[p] })
+}

@@ -1,0 +1,199 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/weft-cni/weft/subnet"
+)
+
+// ErrNodeChanged tells that the Node is another one than in the snapshot; wait for the next snapshot.
+var ErrNodeChanged = errors.New("the Node was deleted or re-created since the snapshot")
+
+// RegistrarConfig is what a Registrar needs.
+type RegistrarConfig struct {
+	Client           *Client
+	NodeName         string
+	Prefix           Prefix
+	Conf             subnet.NetConf // the own Node has to fit into it before anything is announced
+	LeaveUnavailable bool           // --set-node-network-unavailable=false: the cloud clears the condition
+	Events           *Events        // may be nil
+	Log              *slog.Logger
+}
+
+// Registrar keeps the own Node's annotations and condition as they should be. It has no loop of its own: whoever calls
+// Sync calls it again after an error, and whenever the snapshot or the announcement changes. Not for concurrent use.
+type Registrar struct {
+	cfg  RegistrarConfig
+	log  *slog.Logger
+	uid  string            // of the Node that carries published
+	sent map[string]string // what the Node was last seen or made to carry
+}
+
+// NewRegistrar makes a Registrar.
+func NewRegistrar(cfg RegistrarConfig) *Registrar { return &Registrar{cfg: cfg, log: cfg.Log} }
+
+// Sync makes the Node carry the announcement. When the snapshot says that it does, no request is made. Otherwise the
+// Node is read, since a snapshot lags behind what we wrote ourselves, and only what really differs is patched. Errors
+// of the own Node's state wrap the sentinels of package subnet: then nothing is announced.
+func (r *Registrar) Sync(ctx context.Context, snap subnet.Snapshot, a Announcement) error {
+	self := snap.Self
+	if err := r.cfg.Conf.CheckSelf(self); err != nil {
+		r.reportCheck(ctx, self, err)
+		return err
+	}
+	if a = r.possible(self, a); a.PublicIP == [2]netip.Addr{} {
+		return fmt.Errorf("announce node %q: no public IP is chosen yet", self.Name)
+	}
+	defer r.cfg.Events.problems(ctx, snap) // after the patch: Events can wait
+	if !r.differs(self, a) {
+		r.uid, r.sent = self.UID, a.Annotations(r.cfg.Prefix, self.Overwrite)
+		return nil
+	}
+	live, err := r.read(ctx)
+	if err != nil {
+		return err
+	}
+	if live.UID != self.UID {
+		return fmt.Errorf("announce node %q: %w", self.Name, ErrNodeChanged)
+	}
+	want := a.Annotations(r.cfg.Prefix, live.Overwrite)
+	diff := differing(live.Announced, want)
+	condition := r.wantsCondition(live, a)
+	if len(diff) > 0 || condition {
+		defer r.reportForeign(ctx, live, want, r.uid, r.sent)
+		if err := r.patch(ctx, statusPatch(diff, condition, metav1.Now())); err != nil {
+			return fmt.Errorf("announce node %q: %w", self.Name, err)
+		}
+		r.log.Info("announced the own node", "annotations", describe(r.cfg.Prefix, diff), "networkUnavailableCleared", condition)
+	}
+	r.uid, r.sent = live.UID, want
+	return nil
+}
+
+// Unregister takes our annotations off the Node, those that an administrator writes excepted. A Node that is gone is
+// fine.
+func (r *Registrar) Unregister(ctx context.Context) error {
+	live, err := r.read(ctx)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, outputs := allKeys()
+	want := map[string]string{}
+	for _, key := range outputs {
+		want[r.cfg.Prefix.Key(key)] = ""
+	}
+	diff := differing(live.Announced, want)
+	if len(diff) == 0 {
+		return nil
+	}
+	if err := r.patch(ctx, statusPatch(diff, false, metav1.Time{})); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("take the announcement off node %q: %w", r.cfg.NodeName, err)
+	}
+	r.uid, r.sent = "", nil
+	return nil
+}
+
+// possible takes out of an announcement the families in which the Node has no range of the Network.
+func (r *Registrar) possible(self subnet.Self, a Announcement) Announcement {
+	for _, f := range subnet.Families() {
+		if !r.cfg.Conf.Enabled[f] || !self.PodCIDRs[f].IsValid() {
+			a.PublicIP[f], a.MAC[f] = netip.Addr{}, subnet.MAC{}
+		}
+	}
+	return a
+}
+
+// differs compares the snapshot's Node with what is wanted.
+func (r *Registrar) differs(self subnet.Self, a Announcement) bool {
+	return len(differing(self.Announced, a.Annotations(r.cfg.Prefix, self.Overwrite))) > 0 || r.wantsCondition(self, a)
+}
+
+func (r *Registrar) wantsCondition(self subnet.Self, a Announcement) bool {
+	return a.Ready && !r.cfg.LeaveUnavailable && self.NetworkUnavailable != string(corev1.ConditionFalse)
+}
+
+func (r *Registrar) read(ctx context.Context) (subnet.Self, error) {
+	ctx, cancel := call(ctx)
+	defer cancel()
+	node, err := r.cfg.Client.CoreV1().Nodes().Get(ctx, r.cfg.NodeName, metav1.GetOptions{})
+	if err != nil {
+		return subnet.Self{}, fmt.Errorf("read node %q: %w", r.cfg.NodeName, err)
+	}
+	self, _ := ParseSelf(node, r.cfg.Prefix)
+	return self, nil
+}
+
+func (r *Registrar) patch(ctx context.Context, body []byte) error {
+	ctx, cancel := call(ctx)
+	defer cancel()
+	_, err := r.cfg.Client.CoreV1().Nodes().Patch(ctx, r.cfg.NodeName, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	return err
+}
+
+// reportForeign tells when somebody else changed on the Node what we had written: another agent, a script, or an
+// attacker who wants the node's packets.
+func (r *Registrar) reportForeign(ctx context.Context, live subnet.Self, want map[string]string, uid string, sent map[string]string) {
+	if uid != live.UID {
+		return
+	}
+	changed := map[string]string{}
+	for key, value := range differing(live.Announced, sent) {
+		if want[key] == value {
+			changed[key] = live.Announced[key]
+		}
+	}
+	if len(changed) == 0 {
+		return
+	}
+	text := "somebody else changed annotations of this node, they are put back: " + describe(r.cfg.Prefix, changed)
+	r.log.Warn(text)
+	r.cfg.Events.Warn(ctx, live, "AnnotationsChanged", text)
+}
+
+// reportCheck raises an Event for what only an administrator can mend.
+func (r *Registrar) reportCheck(ctx context.Context, self subnet.Self, err error) {
+	switch {
+	case errors.Is(err, subnet.ErrNoPodCIDR):
+		r.cfg.Events.Warn(ctx, self, "NoPodCIDR", err.Error())
+	case errors.Is(err, subnet.ErrOutsideNetwork):
+		r.cfg.Events.Warn(ctx, self, ReasonOutsideNetwork, err.Error())
+	}
+}
+
+// describe is keys and values without the prefix, cut to what a log line can take.
+func describe(prefix Prefix, annotations map[string]string) string {
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		value := limit(annotations[key], 80)
+		if value == "" {
+			value = "(none)"
+		}
+		parts = append(parts, strings.TrimPrefix(key, string(prefix))+"="+value)
+	}
+	return strings.Join(parts, " ")
+}
+
+// heartbeat is what flannel writes into the condition; programs look for the reason.
+func heartbeat(now metav1.Time) corev1.NodeCondition {
+	return corev1.NodeCondition{
+		Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse,
+		Reason: "FlannelIsUp", Message: "Flannel is running on this node",
+		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)), LastHeartbeatTime: metav1.NewTime(now.Truncate(time.Second)),
+	}
+}

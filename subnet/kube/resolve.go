@@ -1,0 +1,174 @@
+package kube
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/weft-cni/weft/subnet"
+)
+
+// View is everything that the peers of a snapshot follow from.
+type View struct {
+	Own    Claim // the own Node, as its peers read it
+	Self   subnet.Self
+	Claims []Claim // the other Nodes, in any order
+	Memory Memory
+	Now    time.Time
+}
+
+// Resolved is the outcome for one View.
+type Resolved struct {
+	Peers     []subnet.Peer
+	NodeAddrs []netip.Addr
+	Problems  []subnet.Problem
+	Memory    Memory
+	Expires   time.Time // when an entry that is kept for a bad Node runs out; zero when there is none
+}
+
+// Resolve decides among Nodes that claim the same. It depends on nothing but its argument, so that every node decides
+// alike whatever order the Nodes came in:
+//   - pod CIDRs that are equal or overlap: the older Node has it (then the lower name), the younger is left out.
+//   - one MAC at two public IPs: likewise, since the kernel's forwarding table has one destination for a MAC.
+//   - one public IP: both stay, and both are reported. The address of a machine that is gone is soon another's, and then
+//     it is the younger Node that is alive.
+//   - what a peer claims of the own node's is never programmed: packets to it would come back to this node.
+func Resolve(v View) Resolved {
+	r := &resolver{
+		out:   Resolved{Memory: Memory{}},
+		known: map[string]subnet.Peer{v.Own.Peer.Name: v.Own.Peer},
+	}
+	peers := r.candidates(v)
+	r.index(v, peers)
+	for _, p := range peers {
+		if p = r.admit(v, p); p.Endpoints != [2]subnet.Endpoint{} {
+			r.out.Peers = append(r.out.Peers, p)
+		}
+	}
+	r.reportConflicts()
+	slices.SortFunc(r.out.Peers, func(a, b subnet.Peer) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(r.out.NodeAddrs, netip.Addr.Compare)
+	r.out.NodeAddrs = slices.Compact(r.out.NodeAddrs)
+	r.out.Problems = sortProblems(r.out.Problems)
+	return r.out
+}
+
+// sortProblems sorts by node, reason and text and drops doubles.
+func sortProblems(list []subnet.Problem) []subnet.Problem {
+	slices.SortFunc(list, func(a, b subnet.Problem) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Text, b.Text))
+	})
+	return slices.Compact(list)
+}
+
+// resolver is the state of one Resolve.
+type resolver struct {
+	out       Resolved
+	ranges    [2]*ranges
+	macs      [2]map[subnet.MAC]subnet.Peer
+	ips       [2]map[netip.Addr]subnet.Peer
+	known     map[string]subnet.Peer // every holder by name
+	conflicts []conflict
+}
+
+// candidates applies the grace and sorts by age.
+func (r *resolver) candidates(v View) []subnet.Peer {
+	var peers []subnet.Peer
+	r.out.NodeAddrs = append(r.out.NodeAddrs, v.Own.Addrs...)
+	for _, c := range v.Claims {
+		r.out.NodeAddrs = append(r.out.NodeAddrs, c.Addrs...)
+		if !c.Managed {
+			continue
+		}
+		peer, keep, until := recall(c, v.Memory[c.Peer.Name], v.Now)
+		r.out.Memory[c.Peer.Name] = keep
+		for _, p := range c.Problems {
+			if !until.IsZero() {
+				p.Text += fmt.Sprintf("; the last good entry is kept for %v", Grace)
+			}
+			r.out.Problems = append(r.out.Problems, p)
+		}
+		if !until.IsZero() && (r.out.Expires.IsZero() || until.Before(r.out.Expires)) {
+			r.out.Expires = until
+		}
+		peers = append(peers, peer)
+		r.known[peer.Name] = peer
+	}
+	slices.SortFunc(peers, older)
+	return peers
+}
+
+// older orders by age, then by name.
+func older(a, b subnet.Peer) int {
+	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+}
+
+// index makes the tables of what is taken and puts in what the own node has.
+func (r *resolver) index(v View, peers []subnet.Peer) {
+	own := v.Own.Peer
+	for _, f := range subnet.Families() {
+		lengths := map[int]bool{}
+		if v.Self.PodCIDRs[f].IsValid() {
+			lengths[v.Self.PodCIDRs[f].Bits()] = true
+		}
+		for _, p := range peers {
+			if !p.Endpoints[f].IsZero() {
+				lengths[p.Endpoints[f].PodCIDR.Bits()] = true
+			}
+		}
+		r.ranges[f] = newRanges(lengths)
+		r.macs[f], r.ips[f] = map[subnet.MAC]subnet.Peer{}, map[netip.Addr]subnet.Peer{}
+		if v.Self.PodCIDRs[f].IsValid() {
+			r.ranges[f].add(v.Self.PodCIDRs[f], own.Name)
+		}
+		if e := own.Endpoints[f]; !e.IsZero() {
+			r.take(f, own)
+		}
+	}
+}
+
+// take notes a peer's MAC and public IP, the first claimant of each.
+func (r *resolver) take(f subnet.Family, p subnet.Peer) {
+	e := p.Endpoints[f]
+	if _, there := r.ips[f][e.PublicIP]; !there {
+		r.ips[f][e.PublicIP] = p
+	}
+	if _, there := r.macs[f][e.MAC]; !there && !e.MAC.IsZero() {
+		r.macs[f][e.MAC] = p
+	}
+}
+
+// admit returns the peer with those endpoints that nobody before it has taken.
+func (r *resolver) admit(v View, p subnet.Peer) subnet.Peer {
+	for _, f := range subnet.Families() {
+		e := p.Endpoints[f]
+		if e.IsZero() {
+			continue
+		}
+		if holder, taken := r.ranges[f].holder(e.PodCIDR); taken {
+			r.conflict(ReasonPodCIDRConflict, e.PodCIDR.String(), holder, p)
+			p.Endpoints[f] = subnet.Endpoint{}
+			continue
+		}
+		twin, sameIP := r.ips[f][e.PublicIP]
+		if sameIP {
+			r.conflict(ReasonPublicIPConflict, e.PublicIP.String(), twin.Name, p)
+		}
+		clone, sameMAC := r.macs[f][e.MAC]
+		// A machine that came back under another name has both the MAC and the address of its old Node: one entry in
+		// the kernel serves both, and only its pods know the difference.
+		sameMAC = sameMAC && clone.Endpoints[f].PublicIP != e.PublicIP
+		if sameMAC {
+			r.conflict(ReasonMACConflict, e.MAC.String(), clone.Name, p)
+		}
+		if sameMAC || sameIP && twin.Name == v.Own.Peer.Name {
+			p.Endpoints[f] = subnet.Endpoint{}
+			continue
+		}
+		r.ranges[f].add(e.PodCIDR, p.Name)
+		r.take(f, p)
+	}
+	return p
+}

@@ -1,0 +1,182 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/weft-cni/weft/subnet"
+)
+
+// SourceConfig is what a Source needs.
+type SourceConfig struct {
+	Client   *Client
+	NodeName string
+	Rules    Rules
+	LastGood []subnet.Peer // peers of a kept snapshot; they stand in for Nodes that are bad at start
+	Log      *slog.Logger
+}
+
+// Source watches all Nodes and publishes what they come to as snapshots. It implements subnet.Source.
+type Source struct {
+	cfg     SourceConfig
+	log     *slog.Logger
+	contact *contact
+	store   *store
+	memory  Memory        // of the builder alone
+	dirty   chan struct{} // holds one token when the store changed since the last build
+	changed chan struct{} // holds one token when a snapshot is there that was not fetched
+
+	published atomic.Pointer[published]
+	clusterID atomic.Pointer[string]
+}
+
+type published struct {
+	snapshot subnet.Snapshot
+	complete bool
+}
+
+var _ subnet.Source = (*Source)(nil)
+
+// NewSource makes a Source; Run makes it work.
+func NewSource(cfg SourceConfig) *Source {
+	s := &Source{
+		cfg: cfg, log: cfg.Log, memory: Remember(cfg.LastGood),
+		contact: newContact(cfg.Client.Server, time.Now()),
+		dirty:   make(chan struct{}, 1), changed: make(chan struct{}, 1),
+	}
+	s.store = newStore(cfg.NodeName, cfg.Rules, func() { poke(s.dirty) })
+	s.published.Store(&published{snapshot: subnet.Snapshot{Self: subnet.Self{Name: cfg.NodeName}}})
+	return s
+}
+
+// Snapshot returns the newest snapshot and whether it is complete. Until the first complete one at most Self is in it.
+func (s *Source) Snapshot() (subnet.Snapshot, bool) {
+	p := s.published.Load()
+	return p.snapshot, p.complete
+}
+
+// Changed has a value whenever a newer snapshot is there than the last one fetched. One reader can use it.
+func (s *Source) Changed() <-chan struct{} { return s.changed }
+
+// Reason says why there is no complete snapshot, or why it is out of date; "" when neither is so.
+func (s *Source) Reason() string {
+	if reason := s.contact.reason(); reason != "" {
+		return reason
+	}
+	if _, complete := s.Snapshot(); !complete {
+		return fmt.Sprintf("waiting for the list of Nodes from the API server %s", s.cfg.Client.Server)
+	}
+	return ""
+}
+
+// Stale tells since when the API server has been away, if it is. Before the first contact that is since NewSource.
+func (s *Source) Stale() (since time.Time, stale bool) { return s.contact.stale() }
+
+// Run watches until ctx ends. It returns only then.
+func (s *Source) Run(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { defer close(done); s.build(ctx) }()
+	ids := make(chan struct{})
+	go func() { defer close(ids); s.readClusterID(ctx) }()
+	s.readSelf(ctx)
+	// The reflector's own log would say with each retry what the contact says once.
+	quiet := logr.Discard()
+	reflector := cache.NewReflectorWithOptions(s.listWatch(ctx), &corev1.Node{}, s.store, cache.ReflectorOptions{
+		Name: "nodes", Logger: &quiet,
+		// For answers like 429 and 500; grows to two seconds with jitter, since a node without its peers is down.
+		Backoff: &wait.Backoff{Duration: 300 * time.Millisecond, Factor: 1.7, Steps: 5, Cap: 2 * time.Second, Jitter: 0.5},
+	})
+	reflector.RunWithContext(klog.NewContext(ctx, quiet))
+	<-done
+	<-ids
+	return nil
+}
+
+// readSelf asks for the own Node ahead of all others, which can be thousands: the daemon can set up and announce its own
+// part meanwhile.
+func (s *Source) readSelf(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second) // a slow server delays the list by no more
+	defer cancel()
+	node, err := s.cfg.Client.CoreV1().Nodes().Get(ctx, s.cfg.NodeName, metav1.GetOptions{ResourceVersion: "0"})
+	if err == nil {
+		s.store.put(node)
+	}
+	if !apierrors.IsNotFound(err) {
+		s.note(err)
+	}
+}
+
+// readClusterID learns kube-system's UID, which names the cluster. Under flannel's own ClusterRole that is forbidden; then
+// the cluster has no name.
+func (s *Source) readClusterID(ctx context.Context) {
+	for ctx.Err() == nil {
+		began := time.Now()
+		short, cancel := call(ctx)
+		ns, err := s.cfg.Client.CoreV1().Namespaces().Get(short, metav1.NamespaceSystem, metav1.GetOptions{})
+		cancel()
+		switch {
+		case err == nil:
+			id := string(ns.UID)
+			s.clusterID.Store(&id)
+			poke(s.dirty)
+			return
+		case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+			s.log.Debug("the cluster's identity cannot be read", "err", err)
+			return
+		}
+		pause(ctx, began)
+	}
+}
+
+// listWatch is the way to the Nodes. It uses Run's ctx and not the reflector's, which for lists is none.
+func (s *Source) listWatch(ctx context.Context) cache.ListerWatcher {
+	nodes := s.cfg.Client.CoreV1().Nodes()
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := attempt(ctx, s.note, func() (*corev1.NodeList, error) { return nodes.List(ctx, o) })
+			if err != nil {
+				return nil, err
+			}
+			for i := range list.Items {
+				list.Items[i] = *slim(&list.Items[i], s.cfg.Rules.Prefix)
+			}
+			return list, nil
+		},
+		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return attempt(ctx, s.note, func() (watch.Interface, error) { return nodes.Watch(ctx, o) })
+		},
+	}, s.cfg.Client.Interface)
+}
+
+// note takes the outcome of a request and logs when the contact turns.
+func (s *Source) note(err error) {
+	if !s.contact.note(err, time.Now()) {
+		return
+	}
+	if err != nil {
+		s.log.Warn(Explain(s.cfg.Client.Server, err))
+		return
+	}
+	s.log.Info("the API server answers", "server", s.cfg.Client.Server)
+}
+
+// poke puts a token into a channel of one place.
+func poke(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
