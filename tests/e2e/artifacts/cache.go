@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Cache is the folder that outlives clusters: binaries, image archives, base trees.
@@ -32,13 +33,16 @@ func OpenCache() (Cache, error) {
 	return Cache{Dir: dir}, nil
 }
 
+// keyLength is enough to tell versions apart and short enough to read.
+const keyLength = 12
+
 // Key is a short name for a set of inputs: equal inputs, equal key.
 func Key(inputs ...string) string {
 	sum := sha256.New()
 	for _, input := range inputs {
 		fmt.Fprintf(sum, "%d:%s", len(input), input)
 	}
-	return hex.EncodeToString(sum.Sum(nil))[:12]
+	return hex.EncodeToString(sum.Sum(nil))[:keyLength]
 }
 
 // Make returns the path <kind>/<name>-<key> below the cache and calls build only if it is not there yet. build fills a
@@ -63,5 +67,22 @@ func (c Cache) Make(kind, name, key string, build func(tmp string) error) (strin
 	if err := os.Rename(tmp, final); err != nil {
 		return "", fmt.Errorf("put %s into the cache: %w", name, err)
 	}
-	return final, nil
+	return final, c.forget(kind, name, final)
+}
+
+// forget removes what an earlier version of the thing left, so that the cache does not grow with every change.
+func (c Cache) forget(kind, name, keep string) error {
+	old, err := filepath.Glob(filepath.Join(c.Dir, kind, name+"-"+strings.Repeat("?", keyLength)))
+	if err != nil {
+		return fmt.Errorf("look for old versions of %s: %w", name, err)
+	}
+	for _, path := range old {
+		if path == keep {
+			continue
+		}
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("remove an old version of %s: %w", name, err)
+		}
+	}
+	return nil
 }

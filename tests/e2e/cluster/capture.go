@@ -28,7 +28,7 @@ func (m Machine) Capture(ctx context.Context, device, filter string) (*Capture, 
 		return nil, fmt.Errorf("make a file for the capture: %w", err)
 	}
 	defer file.Close()
-	cmd := m.Command(ctx, "tcpdump", "-n", "-U", "-i", device, "-w", "-", filter)
+	cmd := namespaceMachine(m.Name, m.netns).Command(ctx, "tcpdump", "-n", "-U", "-i", device, "-w", "-", filter)
 	cmd.Stdout = file
 	said, err := cmd.StderrPipe()
 	if err != nil {
@@ -70,7 +70,7 @@ func waitForLine(r io.Reader, part string) error {
 	}
 }
 
-// Stop ends the capture and returns the packets, one a line, as `tcpdump -nnev` prints them.
+// Stop ends the capture and returns the packets, one a line, as `tcpdump -nne` prints them.
 func (c *Capture) Stop(ctx context.Context) ([]string, error) {
 	if err := c.stop(); err != nil {
 		return nil, err
@@ -87,7 +87,8 @@ func (c *Capture) Stop(ctx context.Context) ([]string, error) {
 	return strings.Split(out, "\n"), nil
 }
 
-// stop ends tcpdump, which was started through a program that enters the machine; both end with the signal to tcpdump.
+// stop ends tcpdump. It runs in the machine's network namespace only, so no program stands between us and it that would
+// keep the signal to itself.
 func (c *Capture) stop() error {
 	if err := c.cmd.Process.Signal(unix.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("end tcpdump: %w", err)

@@ -14,12 +14,15 @@ import (
 type Machine struct {
 	Name  string
 	enter []string // the command line that enters it
+	netns string   // the name of its network namespace on this machine
 }
 
 // namespaceMachine is a machine that is only a network namespace: it shares the host's files.
 func namespaceMachine(name, netns string) Machine {
-	return Machine{Name: name, enter: []string{"ip", "netns", "exec", netns}}
+	return Machine{Name: name, enter: enterNetns(netns), netns: netns}
 }
+
+func enterNetns(name string) []string { return []string{"ip", "netns", "exec", name} }
 
 // Command prepares a command on the machine; the caller runs or starts it.
 func (m Machine) Command(ctx context.Context, args ...string) *exec.Cmd {

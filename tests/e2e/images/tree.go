@@ -57,13 +57,13 @@ func (t *Tree) AddProgram(from string) error {
 	return nil
 }
 
-// AddFolder puts all regular files below the host folder from at their own paths, with the libraries they need.
+// AddFolder puts all files below the host folder from at their own paths, with the libraries they need.
 func (t *Tree) AddFolder(from string) error {
 	return filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if !d.Type().IsRegular() {
+		if d.IsDir() {
 			return nil
 		}
 		return t.AddProgram(p)

@@ -51,7 +51,11 @@ func (t *tally) result(sent int) lossResult {
 // ping sends ICMP echo requests at a steady rate and counts the answers until one second after the last request. The
 // number is 32 bits in the payload, since ICMP's own has 16 and would wrap.
 func ping(o options) (any, error) {
-	conn, err := net.Dial("ip4:icmp", o.target)
+	target, err := net.ResolveIPAddr("ip4", o.target)
+	if err != nil {
+		return nil, fmt.Errorf("find the target: %w", err)
+	}
+	conn, err := net.ListenPacket("ip4:icmp", "0.0.0.0")
 	if err != nil {
 		return nil, fmt.Errorf("open an ICMP socket: %w", err)
 	}
@@ -61,7 +65,7 @@ func ping(o options) (any, error) {
 	go func() {
 		buffer := make([]byte, 1500)
 		for {
-			n, err := conn.Read(buffer)
+			n, _, err := conn.ReadFrom(buffer)
 			if err != nil {
 				return
 			}
@@ -71,7 +75,7 @@ func ping(o options) (any, error) {
 		}
 	}()
 	sent := pace(o, func(seq int) {
-		conn.Write(echoRequest(id, seq))
+		conn.WriteTo(echoRequest(id, seq), target)
 	})
 	time.Sleep(time.Second)
 	return answers.result(sent), nil
