@@ -73,10 +73,11 @@ func (r *Registrar) Sync(ctx context.Context, snap subnet.Snapshot, a Announceme
 	diff := differing(live.Announced, want)
 	condition := r.wantsCondition(live, a)
 	if len(diff) > 0 || condition {
-		defer r.reportForeign(ctx, live, want, r.uid, r.sent)
+		foreign := r.foreign(live, want)
 		if err := r.patch(ctx, statusPatch(diff, condition, metav1.Now())); err != nil {
 			return fmt.Errorf("announce node %q: %w", self.Name, err)
 		}
+		r.reportForeign(ctx, live, foreign)
 		r.log.Info("announced the own node", "annotations", describe(r.cfg.Prefix, diff), "networkUnavailableCleared", condition)
 	}
 	r.uid, r.sent = live.UID, want
@@ -146,18 +147,22 @@ func (r *Registrar) patch(ctx context.Context, body []byte) error {
 	return err
 }
 
-// reportForeign tells when somebody else changed on the Node what we had written: another agent, a script, or an
-// attacker who wants the node's packets.
-func (r *Registrar) reportForeign(ctx context.Context, live subnet.Self, want map[string]string, uid string, sent map[string]string) {
-	if uid != live.UID {
-		return
-	}
+// foreign picks the annotations that somebody else changed after we had written them.
+func (r *Registrar) foreign(live subnet.Self, want map[string]string) map[string]string {
 	changed := map[string]string{}
-	for key, value := range differing(live.Announced, sent) {
+	if r.uid != live.UID {
+		return changed
+	}
+	for key, value := range differing(live.Announced, r.sent) {
 		if want[key] == value {
 			changed[key] = live.Announced[key]
 		}
 	}
+	return changed
+}
+
+// reportForeign tells of it: it may be another agent, a script, or an attacker who wants the node's packets.
+func (r *Registrar) reportForeign(ctx context.Context, live subnet.Self, changed map[string]string) {
 	if len(changed) == 0 {
 		return
 	}
