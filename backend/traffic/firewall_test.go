@@ -1,0 +1,125 @@
+package traffic
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// listed renders a table for tableTrouble: a forward chain and an input chain with the given rules.
+func listed(policy string, exprs ...string) string {
+	var rules strings.Builder
+	for _, e := range exprs {
+		fmt.Fprintf(&rules, `,{"rule":{"family":"inet","table":"t","chain":"fwd","expr":[%s]}}`, e)
+		fmt.Fprintf(&rules, `,{"rule":{"family":"inet","table":"t","chain":"in","expr":[%s]}}`, e)
+	}
+	return `{"nftables":[{"chain":{"name":"fwd","type":"filter","hook":"forward","prio":10,"policy":"` + policy + `"}},` +
+		`{"chain":{"name":"in","type":"filter","hook":"input","prio":10,"policy":"` + policy + `"}}` + rules.String() + `]}`
+}
+
+func TestM16ATableThatRejectsIsNamedWithItsCure(t *testing.T) {
+	const (
+		reject    = `{"counter":{"packets":0,"bytes":0}},{"reject":{"type":"icmpx","expr":"admin-prohibited"}}`
+		jump      = `{"jump":{"target":"x"}}`
+		state     = `{"match":{"op":"in","left":{"ct":{"key":"state"}},"right":["established"]}},{"accept":null}`
+		invalid   = `{"match":{"op":"in","left":{"ct":{"key":"state"}},"right":"invalid"}},{"drop":null}`
+		limited   = `{"limit":{"rate":1,"per":"second"}},{"drop":null}`
+		ourRange  = `{"match":{"op":"==","left":{"payload":{"protocol":"ip","field":"saddr"}},"right":{"prefix":{"addr":"10.244.0.0","len":16}}}},{"accept":null}`
+		ourPort   = `{"match":{"op":"==","left":{"payload":{"protocol":"udp","field":"dport"}},"right":4789}},{"accept":null}`
+		widerNet  = `{"match":{"op":"==","left":{"payload":{"protocol":"ip","field":"saddr"}},"right":{"prefix":{"addr":"10.0.0.0","len":8}}}},{"accept":null}`
+		otherNet  = `{"match":{"op":"==","left":{"payload":{"protocol":"ip","field":"saddr"}},"right":{"prefix":{"addr":"10.0.0.0","len":24}}}},{"accept":null}`
+		onePortIn = `{"match":{"op":"==","left":{"payload":{"protocol":"udp","field":"dport"}},"right":{"set":[53,4789]}}},{"accept":null}`
+	)
+	forward := "chain fwd stops forwarded packets of 10.244.0.0/16"
+	input := "chain in stops packets to UDP port 4789"
+	for _, tc := range []struct {
+		name, table, listing string
+		want                 []string
+	}{
+		{"open", "inet filter", listed("accept", state, jump), nil},
+		{"conditions", "inet filter", listed("accept", invalid, limited), nil},
+		{"firewalld", "inet firewalld", listed("accept", state, invalid, jump, reject), []string{
+			forward, "firewall-cmd --permanent --zone=trusted --add-source=10.244.0.0/16 && firewall-cmd --reload",
+			input, "firewall-cmd --permanent --add-port=4789/udp && firewall-cmd --reload",
+		}},
+		{"firewalld, cured", "inet firewalld", listed("accept", ourRange, ourPort, reject), nil},
+		{"firewalld, network cured", "inet firewalld", listed("accept", widerNet, reject), []string{input}},
+		{"policy drop", "inet filter", listed("drop", state, otherNet), []string{
+			forward, "nft insert rule inet filter fwd ip daddr 10.244.0.0/16 accept; nft insert rule inet filter fwd ip saddr 10.244.0.0/16 accept",
+			input, "nft insert rule inet filter in udp dport 4789 accept",
+		}},
+		{"policy drop, port among others", "inet filter", listed("drop", onePortIn), []string{forward}},
+	} {
+		texts, err := tableTrouble(tc.listing, tc.table, single())
+		if err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		all := strings.Join(texts, "\n")
+		for _, w := range tc.want {
+			if !strings.Contains(all, w) {
+				t.Errorf("%s: %q is missing in\n%s", tc.name, w, all)
+			}
+		}
+		if len(tc.want) == 0 && all != "" {
+			t.Errorf("%s: %s", tc.name, all)
+		}
+		if strings.Contains(all, "forwarded") && !contains(tc.want, forward) || strings.Contains(all, "UDP") && !contains(tc.want, input) {
+			t.Errorf("%s: too much: %s", tc.name, all)
+		}
+	}
+}
+
+func contains(list []string, s string) bool {
+	for _, l := range list {
+		if l == s {
+			return true
+		}
+	}
+	return false
+}
+
+func TestTablesThatMeanToDropAreNotSuspected(t *testing.T) {
+	for name, want := range map[string]bool{
+		"inet firewalld": true, "inet filter": true, "ip nat-rules": true, "ip filter": false, "ip nat": false, "ip6 mine": false,
+		"inet weft": false, "inet weft-policy": false, "ip kube-proxy": false, "ip calico": false, "bridge filter": false, "netdev x": false,
+		"inet kube-network-policies": false, "ip flannel-ipv4": false,
+	} {
+		if got := suspect(name, single()); got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+func TestLinesOfTheMonitorThatConcernUs(t *testing.T) {
+	for line, want := range map[string]bool{
+		"add rule inet weft postrouting ip saddr 1.2.3.4 accept":                            true,
+		"delete table inet weft":                                                            true,
+		"delete element inet weft exclude-ipv4 { 10.0.0.0/8 }":                              true,
+		"delete rule inet weft inbound handle 4":                                            true,
+		"add table inet firewalld":                                                          true,
+		"add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }": true,
+		"add rule ip filter FORWARD counter packets 0 bytes 0 drop":                         true,
+		"delete rule ip6 filter WEFT-FORWARD handle 7":                                      true,
+		"add rule ip filter INPUT drop":                                                     true,
+		"add rule ip filter KUBE-SERVICES reject":                                           false,
+		"add element ip kube-proxy service-ips { 10.96.0.1 . tcp . 443 : goto x }":          false,
+		"add rule inet other weft accept":                                                   false,
+		"# new generation 17 by process 4711 (nft)":                                         false,
+		"":         false,
+		"add rule": false,
+	} {
+		if got := concerns(line); got != want {
+			t.Errorf("%q: %v, want %v", line, got, want)
+		}
+	}
+}
+
+func TestALongLineOfTheMonitorPokesOnce(t *testing.T) {
+	pokes := 0
+	stream := "# new generation 1 by process 1 (nft)\nadd element inet weft peers-ipv4 { " + strings.Repeat("192.168.0.1, ", 50000) +
+		" }\n" + "add rule ip other c " + strings.Repeat("inet weft ", 9000) + "\n"
+	readEvents(strings.NewReader(stream), func() { pokes++ })
+	if pokes != 1 {
+		t.Errorf("%d pokes", pokes)
+	}
+}
