@@ -38,7 +38,7 @@ func explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w – SELinux? An enforcing host refuses a container this write unless the directory is labelled container_file_t; "+
-			"an immutable file (chattr +i) refuses it too", err)
+			"so does an immutable file (chattr +i), or a directory that does not belong to root", err)
 	case errors.Is(err, syscall.EROFS):
 		return fmt.Errorf("%w: mount this directory of the host into the container, writable", err)
 	default:
