@@ -36,14 +36,12 @@ type differ struct {
 	have, want    State
 	ops, removals []Op
 	leaving       []string // devices that go at the very end
+	inTheWay      []Addr   // own addresses that are a peer's gateway now
 }
 
 func (d *differ) set(op Op)    { d.ops = append(d.ops, op) }
 func (d *differ) remove(op Op) { op.Prune = true; d.removals = append(d.removals, op) }
 
-// addrs sets our addresses. An unwanted one that a wanted route uses as its gateway goes first: the kernel refuses a
-// gateway that is its own address ("Nexthop has invalid gateway"). It is not the device's last address then, which
-// matters, since the kernel drops all routes of a device with its last address.
 func (d *differ) addrs() {
 	for _, a := range slices.SortedFunc(maps.Keys(d.want.Addrs), Addr.compare) {
 		if _, ok := d.have.Addrs[a]; !ok {
@@ -55,13 +53,12 @@ func (d *differ) addrs() {
 		gateways[r.Via] = true
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(d.have.Addrs), Addr.compare) {
-		if _, ok := d.want.Addrs[a]; ok || d.isLeaving(a.Link) {
-			continue
-		}
+		_, wanted := d.want.Addrs[a]
 		switch {
+		case wanted:
 		case gateways[a.Prefix.Addr()]:
-			d.set(Op{Kind: AddrDel, Addr: a})
-		case d.isOurs(a.Prefix.Addr()):
+			d.inTheWay = append(d.inTheWay, a)
+		case d.isOurs(a.Prefix.Addr()) && !d.isLeaving(a.Link):
 			d.remove(Op{Kind: AddrDel, Addr: a})
 		}
 	}
@@ -116,11 +113,22 @@ func (d *differ) neighs() {
 	}
 }
 
+// routes sets routes. An own address that is a gateway now goes before the routes through it: the kernel refuses a
+// gateway that is its own address ("Nexthop has invalid gateway"). It goes after all other routes, because the kernel
+// drops what is left on a device with its last address, and these have moved by then.
 func (d *differ) routes() {
-	for _, k := range slices.SortedFunc(maps.Keys(d.want.Routes), RouteKey.compare) {
-		have, ok := d.have.Routes[k]
-		if !ok || have != d.want.Routes[k] {
-			d.set(Op{Kind: RouteSet, Key: k, Route: d.want.Routes[k], Replace: ok && have.More == 0})
+	keys := slices.SortedFunc(maps.Keys(d.want.Routes), RouteKey.compare)
+	for _, k := range keys {
+		if !d.isBlocked(d.want.Routes[k]) {
+			d.setRoute(k)
+		}
+	}
+	for _, a := range d.inTheWay {
+		d.set(Op{Kind: AddrDel, Addr: a})
+	}
+	for _, k := range keys {
+		if d.isBlocked(d.want.Routes[k]) {
+			d.setRoute(k)
 		}
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(d.have.Routes), RouteKey.compare) {
@@ -129,4 +137,15 @@ func (d *differ) routes() {
 			d.remove(Op{Kind: RouteDel, Key: k, Route: have})
 		}
 	}
+}
+
+func (d *differ) setRoute(k RouteKey) {
+	have, ok := d.have.Routes[k]
+	if !ok || have != d.want.Routes[k] {
+		d.set(Op{Kind: RouteSet, Key: k, Route: d.want.Routes[k], Replace: ok && have.More == 0})
+	}
+}
+
+func (d *differ) isBlocked(r Route) bool {
+	return slices.ContainsFunc(d.inTheWay, func(a Addr) bool { return a.Prefix.Addr() == r.Via })
 }
