@@ -23,6 +23,7 @@ type Pods struct {
 	Spaces  []Space      // each namespace once, the host's own left out
 	Blind   []string     // what could not be seen, in words: what lives there is not known
 	DirSeen bool         // the folder of namespace files is there
+	Names   []string     // all files in that folder, seen through or not
 }
 
 // Space is one network namespace and its addresses, loopback and link-local ones left out.
@@ -103,6 +104,7 @@ func (r *podReader) readFiles(dir string) error {
 	}
 	r.pods.DirSeen = true
 	for _, e := range entries {
+		r.pods.Names = append(r.pods.Names, e.Name())
 		switch id, err := r.idOfFile(filepath.Join(dir, e.Name())); {
 		case errors.Is(err, fs.ErrNotExist): // went away
 		case err != nil:

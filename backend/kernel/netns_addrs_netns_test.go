@@ -66,7 +66,7 @@ func texts(addrs []netip.Addr) []string {
 func TestPruneBridgeRemovesTheAddressOfARangeThatIsGone(t *testing.T) {
 	host, pod := nstest.New(t), nstest.New(t)
 	host.Run("ip", "link", "add", "cni0", "type", "bridge")
-	for _, a := range []string{"10.244.1.1/24", "10.244.9.1/24", "10.244.8.1/24"} {
+	for _, a := range []string{"10.244.1.1/24", "10.244.9.1/24", "10.244.8.1/24", "10.99.0.7/24", "10.98.0.1/16"} {
 		host.Run("ip", "addr", "add", a, "dev", "cni0")
 	}
 	host.Run("ip", "link", "add", "v1", "master", "cni0", "type", "veth", "peer", "name", "eth0", "netns", pod.Name)
@@ -85,7 +85,7 @@ func TestPruneBridgeRemovesTheAddressOfARangeThatIsGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 10.244.8.1 stays, since a pod of that range lives.
+	// 10.244.8.1 stays, since a pod of that range lives; the last two no bridge plugin made for this node.
 	if d := cmp.Diff([]string{"10.244.9.1/24"}, prefixTexts(gone)); d != "" {
 		t.Errorf("removed (-want +got):\n%s", d)
 	}

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PruneBridge removes from a bridge the addresses that are none of keep and in whose range no pod lives. Such an
-// address is left behind when the node was given another range, and the bridge plugin then refuses every pod. No
-// bridge is fine.
+// PruneBridge removes from the pods' bridge its gateway address in a range that the node no longer has: the first of a
+// range as long as one of keep, which is what the bridge plugin makes, but none of keep, with no pod living in the range.
+// While it is there the plugin refuses every new pod. Other addresses are somebody else's. No bridge is fine.
 func (c *Conn) PruneBridge(name string, keep []netip.Prefix, pods Pods) ([]netip.Prefix, error) {
 	link, err := c.handle.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -30,7 +30,7 @@ func (c *Conn) PruneBridge(name string, keep []netip.Prefix, pods Pods) ([]netip
 		ip, ok := netip.AddrFromSlice(a.IP)
 		ones, _ := a.Mask.Size()
 		p := netip.PrefixFrom(ip.Unmap(), ones)
-		if !ok || p.Addr().IsLinkLocalUnicast() || slices.Contains(keep, p) || pods.livesIn(p) {
+		if !ok || !isOldGateway(p, keep) || pods.livesIn(p) {
 			continue
 		}
 		if err := c.handle.AddrDel(link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
@@ -39,6 +39,11 @@ func (c *Conn) PruneBridge(name string, keep []netip.Prefix, pods Pods) ([]netip
 		out = append(out, p)
 	}
 	return out, nil
+}
+
+func isOldGateway(p netip.Prefix, keep []netip.Prefix) bool {
+	alike := func(k netip.Prefix) bool { return k.Bits() == p.Bits() && k.Addr().Is4() == p.Addr().Is4() }
+	return p.Addr() == p.Masked().Addr().Next() && !slices.Contains(keep, p) && slices.ContainsFunc(keep, alike)
 }
 
 func (p Pods) livesIn(prefix netip.Prefix) bool {

@@ -1,0 +1,99 @@
+package collect
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weft-cni/weft/subnet/ipam"
+)
+
+// lockWait bounds the wait for host-local, which holds its lock for milliseconds.
+const lockWait = 10 * time.Second
+
+// apply carries a plan out, looking again under the locks at what may have changed since.
+func (p plan) apply(ctx context.Context, opts Options) (Report, error) {
+	report := Report{Kept: p.kept, Problems: p.problems}
+	if len(p.free)+len(p.restore) > 0 {
+		if err := p.applyReservations(ctx, opts, &report); err != nil {
+			return report, err
+		}
+	}
+	records := opts.records()
+	for _, e := range p.records {
+		now, err := records.List()
+		if err != nil {
+			return report, err
+		}
+		if !contains(now, e) || records.Busy(ipam.Owner{ContainerID: e.Name, IfName: "eth0"}) {
+			continue // written anew, or in hand
+		}
+		if err := records.RemoveName(e.Name); err != nil {
+			return report, err
+		}
+		report.Records = append(report.Records, e.Name)
+	}
+	for _, file := range p.results {
+		if err := opts.results().Remove(file); err != nil {
+			return report, err
+		}
+		report.Results = append(report.Results, file)
+	}
+	return report, nil
+}
+
+func (p plan) applyReservations(ctx context.Context, opts Options, report *Report) error {
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	return opts.store().Update(ctx, func(tx ipam.Tx) error {
+		for _, f := range p.free {
+			now, ok := tx.Get(f.Addr)
+			if !ok || !same(now, f.Reservation) || !f.Broken && opts.records().Busy(f.Owner) {
+				continue // given back, taken anew, or in hand
+			}
+			if err := tx.Free(f.Addr); err != nil {
+				return err
+			}
+			report.Freed = append(report.Freed, Change{f.Addr, f.Owner, f.why})
+		}
+		return p.applyRestore(tx, opts, report)
+	})
+}
+
+// applyRestore puts reservations back for addresses that still live: a DEL takes the address off first and frees it
+// then, and may just have been between the two.
+func (p plan) applyRestore(tx ipam.Tx, opts Options, report *Report) error {
+	if len(p.restore) == 0 {
+		return nil
+	}
+	pods, err := opts.Kernel.Pods(opts.NetnsDir)
+	if err != nil {
+		return fmt.Errorf("see living pods: %w", err)
+	}
+	for _, c := range p.restore {
+		if !(view{pods: pods}).lives(c.Addr) {
+			continue
+		}
+		done, err := tx.Reserve(c.Addr, c.Owner)
+		if err != nil {
+			return err
+		}
+		if done {
+			report.Restored = append(report.Restored, c)
+		}
+	}
+	return nil
+}
+
+func contains(entries []ipam.Entry, e ipam.Entry) bool {
+	for _, other := range entries {
+		if other.Name == e.Name && other.ModTime.Equal(e.ModTime) {
+			return true
+		}
+	}
+	return false
+}
+
+func same(a, b ipam.Reservation) bool {
+	return a.Addr == b.Addr && a.Owner == b.Owner && a.Broken == b.Broken && a.ModTime.Equal(b.ModTime)
+}
