@@ -1,0 +1,121 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/tests/nstest"
+)
+
+// underlayAddr is the underlay address of node number i.
+func underlayAddr(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{192, 168, byte(50 + i/250), byte(i % 250)})
+}
+
+// fakes makes worlds of fake kernels. Played in a synctest bubble, waiting costs nothing there.
+func fakes() flavour {
+	return flavour{
+		name:    "fake",
+		virtual: true,
+		box:     func(_ testing.TB, i int) (Box, error) { return newFakeBox(underlayAddr(i)), nil },
+		ping:    walk,
+	}
+}
+
+// namespaces makes worlds of network namespaces on one fabric.
+func namespaces(t testing.TB) flavour {
+	fabric := nstest.NewFabric(t, 0)
+	return flavour{
+		name: "netns",
+		box:  func(t testing.TB, i int) (Box, error) { return newNetnsBox(t, fabric, underlayAddr(i)) },
+		ping: func(w *World, from, to *Machine) error {
+			dst, err := w.gateway(to)
+			if err != nil {
+				return err
+			}
+			box, ok := from.box.Box.(*netnsBox)
+			if !ok {
+				return fmt.Errorf("%s is no namespace", from.name)
+			}
+			return box.ns.CanPing(dst)
+		},
+	}
+}
+
+// gateway is the address of a machine's VXLAN device.
+func (w *World) gateway(m *Machine) (netip.Addr, error) {
+	r, ok := w.cluster.record(m.name)
+	if !ok {
+		return netip.Addr{}, fmt.Errorf("%s has no Node", m.name)
+	}
+	cidr, err := netip.ParsePrefix(r.CIDR)
+	return cidr.Addr(), err
+}
+
+// walk takes a packet through the tables of two fake kernels, as the real one does: route, neighbour, forwarding
+// entry, and at the other end the device that listens there; then back.
+func walk(w *World, from, to *Machine) error {
+	if err := w.halfWalk(from, to); err != nil {
+		return fmt.Errorf("request: %w", err)
+	}
+	if err := w.halfWalk(to, from); err != nil {
+		return fmt.Errorf("answer: %w", err)
+	}
+	return nil
+}
+
+func (w *World) halfWalk(from, to *Machine) error {
+	dst, err := w.gateway(to)
+	if err != nil {
+		return err
+	}
+	here, err := from.box.Dump(context.Background())
+	if err != nil {
+		return err
+	}
+	there, err := to.box.Dump(context.Background())
+	if err != nil {
+		return err
+	}
+	route, ok := longest(here, dst)
+	if !ok {
+		return fmt.Errorf("%s has no route to %s", from.name, dst)
+	}
+	mac, ok := here.Neighs[kernel.Neigh{Link: route.Link, IP: route.Via}]
+	if !ok {
+		return fmt.Errorf("%s has no neighbour %s", from.name, route.Via)
+	}
+	dest, ok := here.FDB[kernel.FDBKey{Link: route.Link, MAC: mac}]
+	if !ok {
+		return fmt.Errorf("%s has no forwarding entry for %s", from.name, mac)
+	}
+	port := dest.Port
+	if port == 0 {
+		port = here.Links[route.Link].Port
+	}
+	under, ok := to.box.Underlay()
+	if !ok || under.Addr != dest.Dst {
+		return fmt.Errorf("%s is not at %s", to.name, dest.Dst)
+	}
+	for name, l := range there.Links {
+		_, addressed := there.Addrs[kernel.Addr{Link: name, Prefix: netip.PrefixFrom(dst, dst.BitLen())}]
+		if l.Up && l.Port == port && l.VNI == here.Links[route.Link].VNI && l.MAC == mac && addressed {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s has no device for port %d, MAC %s and address %s", to.name, port, mac, dst)
+}
+
+// longest is the route that a packet takes.
+func longest(s kernel.State, dst netip.Addr) (kernel.Route, bool) {
+	best, found := -1, kernel.Route{}
+	for k, r := range s.Routes {
+		if k.Dst.Contains(dst) && k.Dst.Bits() > best && s.Links[r.Link].Up {
+			best, found = k.Dst.Bits(), r
+		}
+	}
+	return found, best >= 0
+}

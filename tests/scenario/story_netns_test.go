@@ -1,0 +1,14 @@
+package scenario
+
+import (
+	"testing"
+
+	"github.com/weft-cni/weft/tests/nstest"
+)
+
+func TestStoriesOnNamespaces(t *testing.T) {
+	nstest.NeedRoot(t)
+	for name, a := range stories(t) {
+		t.Run(name, func(t *testing.T) { tell(t, a, namespaces(t)) })
+	}
+}

@@ -1,0 +1,48 @@
+package scenario
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"golang.org/x/tools/txtar"
+)
+
+// stories reads the scripts.
+func stories(t *testing.T) map[string]*txtar.Archive {
+	t.Helper()
+	paths, err := filepath.Glob("stories/*.txtar")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no stories: %v", err)
+	}
+	all := map[string]*txtar.Archive{}
+	for _, path := range paths {
+		a, err := txtar.ParseFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[strings.TrimSuffix(filepath.Base(path), ".txtar")] = a
+	}
+	return all
+}
+
+func tell(t *testing.T, a *txtar.Archive, f flavour) {
+	t.Helper()
+	w, err := newWorld(t, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.end()
+	if err := w.play(a); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStoriesOnFakeKernels(t *testing.T) {
+	for name, a := range stories(t) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { tell(t, a, fakes()) })
+		})
+	}
+}

@@ -1,0 +1,196 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-cni/weft/subnet/kube"
+)
+
+// patience is the promise of the contract: after whatever happens, the kernel is right within this time.
+const patience = 5 * time.Second
+
+// World is a cluster and its machines.
+type World struct {
+	t        testing.TB
+	ctx      context.Context
+	cancel   context.CancelFunc
+	cluster  *Cluster
+	prefix   kube.Prefix
+	machines map[string]*Machine
+	flavour  flavour
+	skipped  atomic.Int64 // time that passed without anybody waiting for it, in ns
+}
+
+// flavour makes machines, and says how time passes.
+type flavour struct {
+	name string
+	// box makes machine number i, counted from 1. Its underlay address is underlayAddr(i).
+	box func(t testing.TB, i int) (Box, error)
+	// ping reports whether a packet from one machine reaches the device of another.
+	ping func(w *World, from, to *Machine) error
+	// virtual says that sleeping costs nothing.
+	virtual bool
+}
+
+// newWorld makes an empty one; end ends it.
+func newWorld(t testing.TB, f flavour) (*World, error) {
+	prefix, err := kube.ParsePrefix(kube.DefaultPrefix)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &World{
+		t: t, ctx: ctx, cancel: cancel, cluster: newCluster(), prefix: prefix, machines: map[string]*Machine{}, flavour: f,
+	}
+	return w, nil
+}
+
+// end kills all daemons.
+func (w *World) end() {
+	w.cancel()
+	for _, m := range w.machines {
+		m.kill()
+	}
+}
+
+// now is the time for everybody in the world.
+func (w *World) now() time.Time { return time.Now().Add(time.Duration(w.skipped.Load())) }
+
+// addMachine makes a machine with its Node, and starts its daemon.
+func (w *World) addMachine(name string) error {
+	i, err := number(name)
+	if err != nil {
+		return err
+	}
+	r := defaultRecord(name, i)
+	box, err := w.flavour.box(w.t, i)
+	if err != nil {
+		return err
+	}
+	m := &Machine{name: name, box: &counted{Box: box}, mac: r.MAC, settings: Settings{VNI: 1, Port: 4789}}
+	w.machines[name] = m
+	r.IP, r.Type, r.Managed = "", "", "" // it announces these itself
+	w.cluster.put(r)
+	return w.start(m)
+}
+
+func (w *World) start(m *Machine) error {
+	return m.start(w.ctx, w.cluster.watch(m.name, w.prefix, w.now))
+}
+
+// number is the number in a node's name: n12 is 12.
+func number(name string) (int, error) {
+	var i int
+	if _, err := fmt.Sscanf(name, "n%d", &i); err != nil || i < 1 || i > 65000 {
+		return 0, fmt.Errorf("node %q: want n and a number", name)
+	}
+	return i, nil
+}
+
+// defaultRecord is node number i as a story has it unless it says otherwise.
+func defaultRecord(name string, i int) Record {
+	return Record{
+		Name: name, CIDR: fmt.Sprintf("10.244.%d.%d/%d", i/256+i%256, 0, 24), IP: underlayAddr(i).String(),
+		MAC: fmt.Sprintf("0a:00:00:00:%02x:%02x", i/256, i%256), Type: "vxlan", VNI: "1", Port: "4789", Managed: "true",
+	}
+}
+
+// living lists the machines whose kernel can be compared with the model: the daemon runs, it has a Node and an
+// underlay.
+func (w *World) living() []*Machine {
+	var list []*Machine
+	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
+		m := w.machines[name]
+		_, there := w.cluster.record(name)
+		if _, under := m.box.Underlay(); m.alive() && there && under {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// compare is the difference between a machine's kernel and the model, or nil.
+func (w *World) compare(m *Machine) error {
+	have, err := m.box.Tables()
+	if err != nil {
+		return err
+	}
+	under, ok := m.box.Underlay()
+	if !ok {
+		return errors.New("the underlay is not there")
+	}
+	var self Record
+	records := w.cluster.view()
+	for _, r := range records {
+		if r.Name == m.name {
+			self = r
+		}
+	}
+	self.MAC = m.mac
+	if diff := cmp.Diff(model(self, m.settings, under, records), have); diff != "" {
+		return fmt.Errorf("%s: kernel (+) differs from the model (-):\n%s", m.name, diff)
+	}
+	return nil
+}
+
+// synced waits until every living machine's kernel is as the model says.
+func (w *World) synced() error {
+	return w.within(patience, func() error {
+		for _, m := range w.living() {
+			if err := w.compare(m); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// within waits until a condition holds.
+func (w *World) within(limit time.Duration, condition func() error) error {
+	start := time.Now()
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		err := condition()
+		if err == nil {
+			return nil
+		}
+		if time.Since(start) > limit {
+			return fmt.Errorf("not within %v: %w", limit, err)
+		}
+		time.Sleep(pause)
+	}
+}
+
+// pass lets time pass. On real machines an hour cannot pass; the clock of the daemons is moved instead, and each takes
+// one more turn.
+func (w *World) pass(d time.Duration) error {
+	if w.flavour.virtual {
+		time.Sleep(d)
+		return nil
+	}
+	w.skipped.Add(int64(d))
+	for _, m := range w.machines {
+		if !m.alive() {
+			continue
+		}
+		before := m.loop.LastTurn()
+		m.loop.Poke()
+		if err := w.within(patience, func() error {
+			if m.loop.LastTurn().After(before) {
+				return nil
+			}
+			return fmt.Errorf("%s takes no turn", m.name)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
