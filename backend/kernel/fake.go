@@ -148,7 +148,9 @@ func (f *Fake) apply(op Op) error {
 	case RouteSet:
 		return f.setRoute(op)
 	case RouteDel:
-		delete(f.state.Routes, op.Key)
+		if have := f.state.Routes[op.Key]; have.Link == op.Route.Link && have.Via == op.Route.Via {
+			delete(f.state.Routes, op.Key)
+		}
 		return nil
 	}
 	return unix.EINVAL

@@ -117,7 +117,7 @@ func (f *Fake) portFree(name string, l Link) error {
 		case other == name || o.Port != l.Port || o.Local.Is6() != l.Local.Is6():
 		case o.VNI == l.VNI:
 			return taken(other, o, unix.EEXIST)
-		case o.GBP != l.GBP || o.Extra != l.Extra:
+		case o.Up && l.Up && (o.GBP != l.GBP || o.Extra != l.Extra): // a device that is down has no socket
 			return taken(other, o, unix.EADDRINUSE)
 		}
 	}
@@ -140,10 +140,16 @@ func (f *Fake) setLink(op Op) error {
 	if have.MAC != op.Link.MAC {
 		f.flush(op.Name, false)
 	}
-	if have.Up && !op.Link.Up {
+	wasUp := have.Up
+	have.MTU, have.MAC, have.Learning = op.Link.MTU, op.Link.MAC, op.Link.Learning
+	f.state.Links[op.Name] = have
+	have.Up = op.Link.Up
+	if err := f.portFree(op.Name, have); have.Up && !wasUp && err != nil {
+		return err // the rest is changed by then
+	}
+	if wasUp && !have.Up {
 		f.flush(op.Name, true)
 	}
-	have.MTU, have.MAC, have.Learning, have.Up = op.Link.MTU, op.Link.MAC, op.Link.Learning, op.Link.Up
 	f.state.Links[op.Name] = have
 	return nil
 }
