@@ -62,17 +62,22 @@ func (m Module) Dir(ctx context.Context, source, path string) (string, error) {
 }
 
 func (m Module) compile(ctx context.Context, dir, out, pkg string) error {
-	_, err := Command{Dir: dir, Env: m.env(), Args: m.args(out, pkg)}.Run(ctx)
+	return m.goCommand(ctx, dir, append(append([]string{"build"}, m.flags(out+"/")...), pkg)...)
+}
+
+// goCommand runs the go tool with a low priority, since others may work on the machine.
+func (m Module) goCommand(ctx context.Context, dir string, args ...string) error {
+	_, err := Command{Dir: dir, Env: m.env(), Args: append([]string{"nice", "-n", "10", "go"}, args...)}.Run(ctx)
 	return err
 }
 
-// args: two packages at a time and a low priority, since others may work on the machine and it has few cores.
-func (m Module) args(out, pkg string) []string {
-	args := []string{"nice", "-n", "10", "go", "build", "-p", "2", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w " + m.LDFlags}
+// flags: two packages at a time, since these machines have few cores.
+func (m Module) flags(out string) []string {
+	flags := []string{"-p", "2", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w " + m.LDFlags, "-o", out}
 	if m.Tags != "" {
-		args = append(args, "-tags", m.Tags)
+		flags = append(flags, "-tags", m.Tags)
 	}
-	return append(args, "-o", out+"/", pkg)
+	return flags
 }
 
 func (m Module) env() []string {

@@ -84,15 +84,17 @@ func (c *Cluster) linkPrograms() error {
 	if err := os.MkdirAll(c.programs(), 0o755); err != nil {
 		return fmt.Errorf("make the folder of programs: %w", err)
 	}
+	all := []string{filepath.Join(c.binaries.Own, "probe")}
 	for _, dir := range []string{c.binaries.Kubernetes, c.binaries.Etcd, c.binaries.Containerd, c.binaries.Runc, c.binaries.CRITools} {
 		files, err := filepath.Glob(filepath.Join(dir, "*"))
 		if err != nil {
-			return err
+			return fmt.Errorf("list the programs: %w", err)
 		}
-		for _, file := range files {
-			if err := os.Link(file, filepath.Join(c.programs(), filepath.Base(file))); err != nil {
-				return fmt.Errorf("gather the programs: %w", err)
-			}
+		all = append(all, files...)
+	}
+	for _, file := range all {
+		if err := os.Link(file, filepath.Join(c.programs(), filepath.Base(file))); err != nil {
+			return fmt.Errorf("gather the programs: %w", err)
 		}
 	}
 	return nil

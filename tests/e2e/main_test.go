@@ -1,0 +1,83 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/weft-cni/weft/tests/e2e/cluster"
+)
+
+// shared is the cluster of all tests. TestMain brings it up without the product; TestC02 installs that, or else the first
+// test that needs it.
+type shared struct {
+	*cluster.Cluster
+	product   cluster.Product
+	installed bool
+	pods      bool
+}
+
+var suite shared
+
+func TestMain(m *testing.M) {
+	if os.Getuid() != 0 {
+		fmt.Println("skipped: a cluster needs root")
+		return
+	}
+	code, err := runOnCluster(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// runOnCluster brings the cluster up, runs the tests and takes it down. With WEFT_E2E_KEEP=1 the cluster stays, for a look
+// at what a failed test left: go run ./cmd/cluster -name e2e kubectl get pods -A.
+func runOnCluster(m *testing.M) (code int, err error) {
+	ctx := context.Background()
+	if suite.product, err = cluster.FindProduct(ctx); err != nil {
+		return 1, err
+	}
+	cfg := cluster.Default()
+	cfg.Name, cfg.Log = "e2e", os.Stdout
+	if os.Getenv("WEFT_E2E_KEEP") == "" {
+		defer func() { err = errors.Join(err, cluster.Down(ctx, cfg)) }()
+	}
+	if suite.Cluster, err = cluster.Up(ctx, cfg); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
+
+// withProduct returns the cluster with the product installed and everything Ready.
+func withProduct(t *testing.T) *cluster.Cluster {
+	t.Helper()
+	if !suite.installed {
+		must(t, suite.Install(t.Context(), suite.product))
+		must(t, suite.WaitReady(t.Context(), 2*time.Minute))
+		suite.installed = true
+	}
+	return suite.Cluster
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually fails the test if check does not return nil within limit, and returns how long that took.
+func eventually(t *testing.T, limit time.Duration, what string, check func() error) time.Duration {
+	t.Helper()
+	start := time.Now()
+	must(t, cluster.Eventually(t.Context(), limit, what, check))
+	return time.Since(start)
+}
+
+// contextOfCleanup: a test's own context is over when its cleanup runs.
+func contextOfCleanup() context.Context { return context.Background() }

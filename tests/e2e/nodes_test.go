@@ -1,0 +1,216 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-cni/weft/tests/e2e/cluster"
+)
+
+// Twice, since the second node-4 has the name of the first but another machine behind it: another MAC, perhaps another range.
+func TestP05ANodeJoinsWithinFiveSecondsAndIsForgottenWithinFive(t *testing.T) {
+	pods := podOnEachNode(t)
+	for range 2 {
+		fourth, err := suite.AddNode(t.Context())
+		must(t, err)
+		joined := waitAnnotated(t, fourth)
+		all := members(t)
+		agree(t, 5*time.Second-time.Since(joined), all)
+		t.Logf("every node knows %s, and it them, %s after it was announced", fourth.Name, time.Since(joined).Round(10*time.Millisecond))
+		newcomer := startPods(t, podSpec{name: "newcomer", node: fourth.Name})[0]
+		for _, p := range pods {
+			if _, err := p.exec(t, "ping", "-c", "1", "-W", "2", newcomer.IP); err != nil {
+				t.Errorf("%s to the newcomer: %v", p.Node, err)
+			}
+			if _, err := newcomer.exec(t, "ping", "-c", "1", "-W", "2", p.IP); err != nil {
+				t.Errorf("the newcomer to %s: %v", p.Node, err)
+			}
+		}
+
+		must(t, suite.RemoveLastNode(t.Context()))
+		_, err = suite.Kubectl(t.Context(), "delete", "node", fourth.Name)
+		must(t, err)
+		left := agree(t, 5*time.Second, members(t))
+		t.Logf("no node knows %s any more after %s", fourth.Name, left.Round(10*time.Millisecond))
+		_, err = suite.Kubectl(t.Context(), "delete", "pod", "newcomer", "--ignore-not-found", "--grace-period=0", "--force")
+		must(t, err)
+	}
+}
+
+// waitAnnotated waits until the node has announced itself and returns when that was seen.
+func waitAnnotated(t *testing.T, n *cluster.Node) time.Time {
+	t.Helper()
+	eventually(t, time.Minute, n.Name+" announces itself", func() error {
+		out, err := suite.Kubectl(t.Context(), "get", "node", n.Name, "-o", `jsonpath={.metadata.annotations.flannel\.alpha\.coreos\.com/backend-data}`)
+		if err == nil && out == "" {
+			err = fmt.Errorf("no backend-data yet")
+		}
+		return err
+	})
+	return time.Now()
+}
+
+// C-08 and C-02: a power cut leaves the reservations of all pods on the disk and a conflist that is true no more.
+func TestC08APowerCutLeaksNoAddressesAndFailsNoSandbox(t *testing.T) {
+	pods := podOnEachNode(t)
+	n := suite.Node(3)
+	var specs []podSpec
+	for i := range 8 {
+		specs = append(specs, podSpec{name: fmt.Sprintf("crowd-%d", i), node: n.Name})
+		deleteAtEnd(t, "pod", specs[i].name)
+	}
+	crowd := startPods(t, specs...)
+	before := reservations(t, n)
+	since := time.Now().UTC()
+
+	must(t, n.PowerOff(t.Context()))
+	_, err := pods[0].exec(t, "ping", "-c", "1", "-W", "1", crowd[0].IP)
+	if err == nil {
+		t.Error("a pod on a node without power answers")
+	}
+	must(t, n.PowerOn(t.Context()))
+	start := time.Now()
+	names := []string{"wait", "--for=condition=Ready", "--timeout=120s", "pod/pod-on-" + n.Name}
+	for _, p := range crowd {
+		names = append(names, "pod/"+p.Name)
+	}
+	waitRestarted(t, n.Name, append(crowd, pods[2]))
+	_, err = suite.Kubectl(t.Context(), names...)
+	must(t, err)
+	t.Logf("%d pods run again %s after the boot", len(crowd)+1, time.Since(start).Round(100*time.Millisecond))
+
+	agree(t, 5*time.Second, members(t))
+	must(t, reachAll(t, podOnEachNode(t)))
+	eventually(t, 30*time.Second, "only living pods hold addresses", func() error {
+		if after := reservations(t, n); len(after) != len(before) {
+			return fmt.Errorf("%d reservations before, %d after: %v", len(before), len(after), after)
+		}
+		return nil
+	})
+	var events struct {
+		Items []struct {
+			LastTimestamp time.Time
+			Message       string
+			Source        struct{ Host string }
+		}
+	}
+	must(t, suite.Get(t.Context(), &events, "events", "-A", "--field-selector", "reason=FailedCreatePodSandBox"))
+	for _, e := range events.Items {
+		if e.Source.Host == n.Name && e.LastTimestamp.After(since) {
+			t.Errorf("a sandbox failed: %s", e.Message)
+		}
+	}
+}
+
+// waitRestarted waits until the kubelet has reported new containers for all the pods.
+func waitRestarted(t *testing.T, node string, pods []pod) {
+	t.Helper()
+	eventually(t, 2*time.Minute, "the containers of "+node+" were started again", func() error {
+		for _, p := range pods {
+			count, err := suite.Kubectl(t.Context(), "get", "pod", p.Name, "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
+			if err != nil {
+				return err
+			}
+			if count == "0" || count == "" {
+				return fmt.Errorf("%s has not been restarted", p.Name)
+			}
+		}
+		return nil
+	})
+}
+
+// reservations lists the addresses that host-local has given away on a node.
+func reservations(t *testing.T, n *cluster.Node) []string {
+	t.Helper()
+	files, err := os.ReadDir(n.Path("/var/lib/cni/networks/cbr0"))
+	must(t, err)
+	var all []string
+	for _, f := range files {
+		if strings.Count(f.Name(), ".") == 3 {
+			all = append(all, f.Name())
+		}
+	}
+	return all
+}
+
+// While the API server is away nothing can be learnt, and nothing needs to change.
+func TestP13TheDataPlaneOutlivesTheAPIServer(t *testing.T) {
+	pods := podOnEachNode(t)
+	all := members(t)
+	first := suite.Node(1)
+	manifest, parked := first.Path("/etc/kubernetes/manifests/kube-apiserver.yaml"), first.Path("/etc/kubernetes/kube-apiserver.yaml")
+	must(t, os.Rename(manifest, parked))
+	back := func() {
+		if _, err := os.Stat(parked); err == nil {
+			must(t, os.Rename(parked, manifest))
+		}
+		must(t, cluster.Eventually(contextOfCleanup(), 2*time.Minute, "the API server is back", func() error {
+			_, err := suite.Kubectl(contextOfCleanup(), "get", "--raw", "/readyz")
+			return err
+		}))
+	}
+	t.Cleanup(back)
+	eventually(t, time.Minute, "the API server is gone", func() error {
+		if _, err := suite.Kubectl(t.Context(), "get", "--raw", "/readyz", "--request-timeout=1s"); err == nil {
+			return fmt.Errorf("it still answers")
+		}
+		return nil
+	})
+	// The damage of an hour without the API server, done at once: it is healed from what the agent knows.
+	onHost(t, suite.Node(2).Machine, "ip", "route", "flush", "dev", "flannel.1")
+	agree(t, 30*time.Second, all)
+	if _, err := suite.Node(2).Exec(t.Context(), "ping", "-c", "2", "-i", "0.2", "-W", "2", pods[2].IP); err != nil {
+		t.Error(err)
+	}
+	back()
+	agree(t, 5*time.Second, members(t))
+	eventually(t, 30*time.Second, "every agent is ready", func() error {
+		for _, n := range suite.Nodes() {
+			if out, err := n.Exec(t.Context(), curl("http://127.0.0.1:8081/readyz")...); err != nil {
+				return fmt.Errorf("%s: %s: %w", n.Name, out, err)
+			}
+		}
+		return nil
+	})
+}
+
+// ADDs that race on a node that has no bridge yet.
+func TestC15ManyFirstPodsOnAFreshNodeAllGetANetwork(t *testing.T) {
+	pods := podOnEachNode(t)
+	fourth, err := suite.AddNode(t.Context())
+	must(t, err)
+	t.Cleanup(func() {
+		for _, err := range []error{suite.RemoveLastNode(contextOfCleanup()), deleteNode(fourth.Name)} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	var specs []podSpec
+	for i := range 12 {
+		specs = append(specs, podSpec{name: fmt.Sprintf("first-%d", i), node: fourth.Name})
+		deleteAtEnd(t, "pod", specs[i].name)
+	}
+	seen := map[string]string{}
+	for _, p := range startPods(t, specs...) {
+		if other, twice := seen[p.IP]; twice {
+			t.Errorf("%s and %s both have %s", p.Name, other, p.IP)
+		}
+		seen[p.IP] = p.Name
+		if _, err := pods[0].exec(t, "ping", "-c", "1", "-W", "2", p.IP); err != nil {
+			t.Errorf("%s does not answer: %v", p.Name, err)
+		}
+	}
+	if records, _ := filepath.Glob(fourth.Path("/var/lib/cni/flannel/*")); len(records) != len(specs) {
+		t.Errorf("%d state records for %d pods", len(records), len(specs))
+	}
+}
+
+func deleteNode(name string) error {
+	_, err := suite.Kubectl(contextOfCleanup(), "delete", "node", name)
+	return err
+}
