@@ -15,12 +15,14 @@ import (
 	"strings"
 	"syscall"
 
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/weft-cni/weft/backend/cli"
 	"github.com/weft-cni/weft/backend/daemon"
 	"github.com/weft-cni/weft/backend/doctor"
 	"github.com/weft-cni/weft/backend/install"
+	"github.com/weft-cni/weft/subnet/kube"
 )
 
 // Set by the build: -ldflags "-X main.release=v0.1.0 -X main.commit=...".
@@ -92,12 +94,12 @@ func dispatch(ctx context.Context, args, env []string, s streams) error {
 	}
 	switch verb {
 	case "install-cni":
-		return daemon.InstallCNI(p.Config, log)
+		return daemon.InstallCNI(ctx, p.Config, log)
 	case "uninstall":
 		return daemon.Uninstall(ctx, p.Config, log)
 	case "doctor":
 		return doctor.Run(ctx, doctor.Options{BeforeMigration: p.BeforeMigration, Out: s.out, Client: func() (kubernetes.Interface, error) {
-			return kube.NewClient(p.Config.Kube.APIURL, p.Config.Kube.Kubeconfig)
+			return kube.NewClient(kube.ClientOptions{KubeconfigFile: p.Config.Kube.Kubeconfig, APIURL: p.Config.Kube.APIURL})
 		}})
 	default:
 		return daemon.Run(ctx, p.Config, log)

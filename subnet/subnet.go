@@ -113,6 +113,7 @@ type Self struct {
 	// Read back from annotations, already parsed; zero when absent or unusable.
 	NodePublicIP [2]netip.Addr // node-public-ip*: selects the interface, like --public-ip
 	Overwrite    [2]netip.Addr // public-ip*-overwrite: announced instead of the real address
+	PublicIP     [2]netip.Addr // what the Node announces now
 	MAC          [2]MAC        // VTEP MACs of the last run
 	Port         uint16        // backend-port of the last run
 }

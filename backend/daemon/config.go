@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/weft-cni/weft/subnet/kube"
 )
 
 // Config is everything that can be set. It is filled by package cli from flags and environment; nothing else in the
@@ -24,6 +26,7 @@ type Config struct {
 	SetNetworkUnavailable bool // patch the Node condition to False once ready
 	BlackholeRoute        bool // keep a last-resort blackhole for the own podCIDR
 	Resync                time.Duration
+	NotifySocket          string // NOTIFY_SOCKET of systemd
 	Version               Version
 }
 
@@ -116,6 +119,9 @@ func (c Config) Validate() error {
 	}
 	if c.Resync < time.Second {
 		bad("--iptables-resync=%d: want at least 1 second", int(c.Resync/time.Second))
+	}
+	if _, err := kube.ParsePrefix(c.Kube.AnnotationPrefix); err != nil {
+		bad("--kube-annotation-prefix: %w", err)
 	}
 	for _, p := range []struct{ flag, path string }{
 		{"net-config-path", c.Paths.NetConf}, {"subnet-file", c.Paths.SubnetFile}, {"state-dir", c.Paths.StateDir},

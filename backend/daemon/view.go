@@ -3,10 +3,13 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/weft-cni/weft/subnet"
@@ -26,17 +29,33 @@ type viewState struct {
 type view struct {
 	source  subnet.Source
 	file    string
-	node    string
 	log     *slog.Logger
 	started time.Time
-
-	kept    *subnet.Snapshot // what the disk holds, once read; only the data-plane loop touches it
-	read    bool
-	written []byte // what keep wrote last; only the cache loop touches it
+	kept    subnet.Snapshot // what the disk holds; zero when nothing can be used
+	once    sync.Once       // says that kept is in use
+	written []byte          // what keep wrote last; only the cache loop touches it
 }
 
-func newView(source subnet.Source, stateDir, node string, log *slog.Logger) *view {
-	return &view{source: source, file: filepath.Join(stateDir, "snapshot.json"), node: node, log: log, started: time.Now()}
+// newView reads the disk; whatever is wrong with the file costs the cold start and nothing else.
+func newView(stateDir, node string, log *slog.Logger) *view {
+	v := &view{file: filepath.Join(stateDir, "snapshot.json"), log: log, started: time.Now()}
+	data, err := os.ReadFile(v.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return v
+	}
+	var kept subnet.Snapshot
+	if err == nil {
+		kept, err = subnet.ParseCache(data)
+	}
+	if err == nil {
+		err = subnet.CheckCache(kept, node, "")
+	}
+	if err != nil {
+		log.Warn("state of an earlier run is not used", "file", v.file, "err", err)
+		return v
+	}
+	v.kept = kept
+	return v
 }
 
 // now is the snapshot to work from.
@@ -44,36 +63,13 @@ func (v *view) now() (subnet.Snapshot, viewState) {
 	if s, ok := v.source.Snapshot(); ok {
 		return s, viewState{known: true}
 	}
-	if time.Since(v.started) < apiPatience {
+	if time.Since(v.started) < apiPatience || !v.kept.Self.Exists {
 		return subnet.Snapshot{}, viewState{}
 	}
-	if !v.read {
-		v.read = true
-		v.kept = v.recall()
-	}
-	if v.kept == nil {
-		return subnet.Snapshot{}, viewState{}
-	}
-	return *v.kept, viewState{known: true, stale: true}
-}
-
-// recall reads the disk; whatever is wrong with the file costs the cold start and nothing else.
-func (v *view) recall() *subnet.Snapshot {
-	data, err := os.ReadFile(v.file)
-	if err != nil {
-		v.log.Info("no state from an earlier run", "err", err)
-		return nil
-	}
-	s, err := subnet.ParseCache(data)
-	if err == nil {
-		err = subnet.CheckCache(s, v.node, "")
-	}
-	if err != nil {
-		v.log.Warn("state of an earlier run is not used", "file", v.file, "err", err)
-		return nil
-	}
-	v.log.Warn("API server is away: using the state of the last run, removing nothing", "peers", len(s.Peers))
-	return &s
+	v.once.Do(func() {
+		v.log.Warn("API server is away: using the state of the last run, removing nothing", "peers", len(v.kept.Peers))
+	})
+	return v.kept, viewState{known: true, stale: true}
 }
 
 // keep writes the API server's snapshot to disk when it has changed.

@@ -42,6 +42,9 @@ func ParseSelf(node *corev1.Node, prefix Prefix) (subnet.Self, []subnet.Problem)
 		if _, mac, err := vxlanData(s.Announced[prefix.Key(keys.backendData)]); err == nil {
 			s.MAC[f] = mac
 		}
+		if ip, err := publicIP(f, s.Announced[prefix.Key(keys.publicIP)]); err == nil {
+			s.PublicIP[f] = ip
+		}
 		for _, in := range []struct {
 			key string
 			dst *netip.Addr

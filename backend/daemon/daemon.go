@@ -1,0 +1,205 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/backend/traffic"
+	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/kube"
+)
+
+// The parts of readiness, as /readyz names them.
+const (
+	partLock     = "lock"
+	partConf     = "net-conf"
+	partAPI      = "api"
+	partNode     = "node"
+	partSysctl   = "sysctl"
+	partPlane    = "data plane"
+	partRules    = "rules"
+	partFiles    = "files"
+	partAnnounce = "announce"
+	partHealth   = "health"
+)
+
+// daemon is one agent in one network namespace.
+type daemon struct {
+	cfg     Config
+	log     *slog.Logger
+	board   *board
+	metrics *metrics
+	turning *turning
+	told    *told
+	conn    *kernel.Conn
+	traffic *traffic.Manager
+	plane   *plane
+	conf    *confFile
+	newConf chan struct{} // has a value when conf has changed
+}
+
+// Run is the agent. It returns when ctx ends, and before that only for what no waiting cures. What is in the kernel
+// stays: forwarding outlives the daemon.
+func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
+	conn, err := kernel.Open()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	log.Info("starting", "version", cfg.Version.Release, "commit", cfg.Version.Commit, "config", cfg)
+	d := newDaemon(cfg, log, conn)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.health().run(ctx) })
+	g.Go(func() error { return d.runStatus(ctx) })
+	g.Go(func() error { return d.notify(ctx) })
+	g.Go(func() error { return d.boot(ctx) })
+	err = g.Wait()
+	log.Info("stopped; the data plane stays")
+	return err
+}
+
+func newDaemon(cfg Config, log *slog.Logger, conn *kernel.Conn) *daemon {
+	b := newBoard(log, partLock, partConf, partAPI, partNode, partSysctl, partPlane, partRules, partFiles, partAnnounce, partHealth)
+	d := &daemon{
+		cfg: cfg, log: log, board: b, metrics: newMetrics(cfg.Version, b), turning: &turning{}, told: newTold(log), conn: conn,
+		traffic: traffic.New(traffic.Options{}), newConf: make(chan struct{}, 1),
+	}
+	d.plane = &plane{cfg: cfg, log: log.With("loop", partPlane), kernel: conn, metrics: d.metrics, told: d.told}
+	d.conf = &confFile{path: cfg.Paths.NetConf, log: log, changed: func() { poke(d.newConf) }}
+	return d
+}
+
+// boot takes the node's lock and then runs one generation after the other: everything that follows from a network
+// configuration is made anew when that changes.
+func (d *daemon) boot(ctx context.Context) error {
+	l := &lock{identity: identity(d.cfg)}
+	if !d.until(ctx, partLock, l.acquire) {
+		return nil
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return l.answer(ctx) })
+	g.Go(func() error { return d.run(ctx, d.gate(partConf, waitRetry, d.conf.sync)) })
+	g.Go(func() error { return d.run(ctx, d.gate(partSysctl, waitRetry, d.sysctls)) })
+	g.Go(func() error { return d.generations(ctx) })
+	return g.Wait()
+}
+
+// identity is what a second agent on this node reads from the lock.
+func identity(cfg Config) string {
+	name := cfg.Kube.PodName
+	if name == "" {
+		name, _ = os.Hostname()
+	}
+	return fmt.Sprintf("weft %s, %s, pid %d, since %s", cfg.Version.Release, name, os.Getpid(), time.Now().UTC().Format(time.RFC3339))
+}
+
+func (d *daemon) sysctls(context.Context) error {
+	conf := d.conf.load()
+	if conf == nil {
+		return errWaitingConf
+	}
+	return ensureSysctls(sysctlDir(d.cfg.Paths.SysNet), conf.Enabled)
+}
+
+func (d *daemon) generations(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.newConf:
+		}
+		for again := true; again && ctx.Err() == nil; {
+			conf := *d.conf.load()
+			inner, cancel := context.WithCancel(ctx)
+			stopped := make(chan bool, 1)
+			go func() {
+				select {
+				case <-inner.Done():
+					stopped <- false
+				case <-d.newConf:
+					stopped <- true
+				}
+				cancel()
+			}()
+			err := d.generation(inner, conf)
+			cancel()
+			if again = <-stopped; err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// runStatus keeps weft.json.
+func (d *daemon) runStatus(ctx context.Context) error {
+	s := &status{file: d.cfg.Paths.StatusFile(), board: d.board, started: time.Now(), device: func() string { return d.plane.applied.Load().device() }}
+	l := d.side("status", 5*time.Second, s.sync)
+	go pokeOn(ctx, d.board.changed(), l.Poke)
+	return d.run(ctx, l)
+}
+
+// notify tells systemd once, when the node is ready for the first time.
+func (d *daemon) notify(ctx context.Context) error {
+	changed := d.board.changed()
+	for !d.board.verdict().Ready {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+	}
+	if err := notifyReady(ctx, d.cfg.NotifySocket); err != nil {
+		d.log.Warn("tell systemd", "err", err)
+	}
+	return nil
+}
+
+func (d *daemon) health() *health {
+	return &health{cfg: d.cfg.Health, board: d.board, alive: d.turning.alive, trusted: d.trusted, metrics: d.metrics.handler()}
+}
+
+// trusted tells whether an address is the node's own: what arrives on it comes from the node or its operators, while
+// pods arrive on the address of their bridge.
+func (d *daemon) trusted(addr netip.Addr) bool {
+	a := d.plane.applied.Load()
+	if a == nil {
+		return false
+	}
+	return slices.ContainsFunc([]subnet.Family{subnet.IPv4, subnet.IPv6}, func(f subnet.Family) bool {
+		return a.Underlay[f].Addr == addr || a.Snapshot.Self.InternalIP[f] == addr
+	})
+}
+
+// client connects to the API server and finds out which node this is, as long as it takes.
+func (d *daemon) client(ctx context.Context) (*kube.Client, string, bool) {
+	var client *kube.Client
+	ok := d.until(ctx, partAPI, func(context.Context) (err error) {
+		client, err = kube.NewClient(kube.ClientOptions{
+			KubeconfigFile: d.cfg.Kube.Kubeconfig, APIURL: d.cfg.Kube.APIURL, UserAgent: "weft/" + d.cfg.Version.Release,
+		})
+		return err
+	})
+	if !ok {
+		return nil, "", false
+	}
+	d.board.set(partAPI, errWaitingAPI)
+	name, err := kube.NodeName(ctx, client, kube.NameSource{
+		NodeName: d.cfg.Kube.NodeName, PodName: d.cfg.Kube.PodName, PodNamespace: d.cfg.Kube.PodNamespace,
+	}, func(reason string) {
+		d.board.set(partNode, fmt.Errorf("%s", reason))
+		d.told.warn("node name", reason)
+	})
+	if err != nil {
+		return nil, "", false
+	}
+	d.board.set(partNode, nil)
+	return client, name, true
+}

@@ -1,0 +1,206 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weft-cni/weft/backend"
+	"github.com/weft-cni/weft/backend/collect"
+	"github.com/weft-cni/weft/backend/install"
+	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/kube"
+)
+
+// generation is all that follows from one network configuration.
+type generation struct {
+	*daemon
+	conf      subnet.NetConf
+	source    *kube.Source
+	view      *view
+	registrar *kube.Registrar
+	events    *kube.Events
+	rules     *rules
+	publisher *publisher
+}
+
+// generation runs until ctx ends.
+func (d *daemon) generation(ctx context.Context, conf subnet.NetConf) error {
+	client, node, ok := d.client(ctx)
+	if !ok {
+		return nil
+	}
+	g, err := d.newGeneration(client, node, conf)
+	if err != nil {
+		return err
+	}
+	return g.run(ctx)
+}
+
+func (d *daemon) newGeneration(client *kube.Client, node string, conf subnet.NetConf) (*generation, error) {
+	prefix, err := kube.ParsePrefix(d.cfg.Kube.AnnotationPrefix)
+	if err != nil {
+		return nil, err
+	}
+	g := &generation{daemon: d, conf: conf, events: kube.NewEvents(client, d.log)}
+	g.view = newView(d.cfg.Paths.StateDir, node, d.log)
+	g.source = kube.NewSource(kube.SourceConfig{
+		Client: client, NodeName: node, LastGood: g.view.kept.Peers, Log: d.log,
+		Rules: kube.Rules{Prefix: prefix, BackendType: conf.Backend.Type, Networks: conf.Networks},
+	})
+	g.view.source = g.source
+	g.registrar = kube.NewRegistrar(kube.RegistrarConfig{
+		Client: client, NodeName: node, Prefix: prefix, Conf: conf, LeaveUnavailable: !d.cfg.SetNetworkUnavailable,
+		Events: g.events, Log: d.log,
+	})
+	g.rules = &rules{cfg: d.cfg, log: d.log, manager: d.traffic, metrics: d.metrics, told: d.told, warn: g.warn}
+	g.publisher = &publisher{
+		cfg: d.cfg, log: d.log, board: d.board, told: d.told, collect: g.collect,
+		plugins: install.NewKeeper(d.cfg.Paths.CNISource, d.cfg.Paths.CNIBin),
+	}
+	return g, nil
+}
+
+// run starts the loops and ties them together: who pokes whom is all here.
+func (g *generation) run(ctx context.Context) error {
+	planeLoop := g.gate(partPlane, g.cfg.Resync, nil)
+	rulesLoop := g.gate(partRules, g.cfg.Resync, g.after(g.rules.sync))
+	files := g.gate(partFiles, 2*time.Second, g.after(g.publisher.sync))
+	announce := g.gate(partAnnounce, slowResync, g.after(g.announce))
+	keep := g.side("cache", slowResync, g.view.keep)
+	planeLoop.Sync = func(ctx context.Context) error {
+		err := g.syncPlane(ctx)
+		rulesLoop.Poke()
+		announce.Poke()
+		files.Poke()
+		return err
+	}
+	changes, err := g.conn.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, l := range []*backend.Loop{
+		planeLoop, rulesLoop, files, announce, keep,
+		g.gate(partAPI, waitRetry, g.contact), g.side("collect", time.Minute, g.after(g.collect)),
+	} {
+		group.Go(func() error { return g.daemon.run(ctx, l) })
+	}
+	group.Go(func() error { return g.source.Run(ctx) })
+	for _, p := range []struct {
+		from <-chan struct{}
+		to   []func()
+	}{
+		{g.source.Changed(), []func(){planeLoop.Poke, announce.Poke, keep.Poke}},
+		{changes.Ours, []func(){planeLoop.Poke}},
+		{changes.Host, []func(){planeLoop.Poke}},
+		{g.traffic.Watch(ctx), []func(){rulesLoop.Poke}},
+		{g.board.changed(), []func(){files.Poke, announce.Poke}},
+	} {
+		group.Go(func() error { pokeOn(ctx, p.from, p.to...); return nil })
+	}
+	return group.Wait()
+}
+
+// after makes a round that needs the data plane's result.
+func (g *generation) after(sync func(context.Context, *applied) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		a := g.plane.applied.Load()
+		if a == nil || a.Conf != g.conf {
+			return errWaitingPlane
+		}
+		return sync(ctx, a)
+	}
+}
+
+func (g *generation) syncPlane(ctx context.Context) error {
+	snap, state := g.view.now()
+	if !state.known {
+		return errWaitingAPI
+	}
+	return g.plane.sync(ctx, input{conf: g.conf, snap: snap, stale: state.stale})
+}
+
+// contact says what is known of the API server. A server that goes away while we run makes nothing worse at once: that
+// is said, and the node stays ready.
+func (g *generation) contact(context.Context) error {
+	since, away := g.source.Stale()
+	if !away {
+		since = time.Time{}
+	}
+	g.board.setStale(since)
+	if _, state := g.view.now(); state.known {
+		return nil
+	}
+	if reason := g.source.Reason(); reason != "" {
+		return fmt.Errorf("%s", reason)
+	}
+	return errWaitingAPI
+}
+
+func (g *generation) announce(ctx context.Context, a *applied) error {
+	snap, complete := g.source.Snapshot()
+	if !complete {
+		return nil // nobody to announce to; the api part says so
+	}
+	out := kube.Announcement{
+		BackendType: a.Conf.Backend.Type, VNI: a.VXLAN.VNI, Port: a.VXLAN.Port, Ready: g.board.verdictBut(partAnnounce).Ready,
+	}
+	for _, f := range subnet.Families() {
+		if v := a.VXLAN.VTEPs[f]; !v.IsZero() {
+			out.PublicIP[f], out.MAC[f] = a.Underlay[f].Public, v.MAC
+		}
+	}
+	return g.registrar.Sync(ctx, snap, out)
+}
+
+func (g *generation) warn(ctx context.Context, reason, text string) {
+	if snap, complete := g.source.Snapshot(); complete {
+		g.events.Warn(ctx, snap.Self, reason, text)
+	}
+}
+
+// collect frees what no living pod holds.
+func (g *generation) collect(ctx context.Context, a *applied) error {
+	paths := g.cfg.Paths
+	if !exists(paths.CNIData) {
+		return nil // not mounted: flannel's own manifest
+	}
+	o := collect.Options{
+		Network: network(paths.CNITemplate()), ClusterID: a.Snapshot.ClusterID,
+		Networks: filepath.Join(paths.CNIData, "networks"), Records: filepath.Join(paths.CNIData, "flannel"),
+		Results: filepath.Join(paths.CNIData, "results"), NetnsDir: paths.NetNS, State: filepath.Join(paths.StateDir, "collect.json"),
+		Kernel: g.conn,
+	}
+	for _, v := range a.VXLAN.VTEPs {
+		if v.PodCIDR != (netip.Prefix{}) {
+			o.PodCIDRs = append(o.PodCIDRs, v.PodCIDR)
+		}
+	}
+	report, err := collect.Run(ctx, o)
+	g.metrics.freed.WithLabelValues("freed").Add(float64(len(report.Freed)))
+	g.metrics.freed.WithLabelValues("restored").Add(float64(len(report.Restored)))
+	if line := report.String(); line != "" {
+		g.log.Info(line, "loop", "collect")
+	}
+	g.told.list("collect", report.Problems)
+	return err
+}
+
+// network is the name of the CNI network, under which host-local keeps its reservations.
+func network(template string) string {
+	var list struct {
+		Name string `json:"name"`
+	}
+	data, err := os.ReadFile(template)
+	if err != nil || json.Unmarshal(data, &list) != nil || list.Name == "" {
+		return "cbr0"
+	}
+	return list.Name
+}

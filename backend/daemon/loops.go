@@ -1,0 +1,126 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weft-cni/weft/backend"
+)
+
+const (
+	settle     = 20 * time.Millisecond // quiet after a poke
+	waitRetry  = time.Second           // for what only somebody else can cure: seen within two seconds
+	slowResync = 30 * time.Second
+	stuckAfter = 5 * time.Minute // a loop that has not turned for so long fails the liveness probe
+)
+
+// What parts wait for.
+var (
+	errWaitingConf  = errors.New("waiting for a valid net-conf.json")
+	errWaitingAPI   = errors.New("waiting for the API server")
+	errWaitingPlane = errors.New("waiting for the data plane")
+)
+
+// gate makes a loop whose result decides on readiness.
+func (d *daemon) gate(part string, resync time.Duration, sync func(context.Context) error) *backend.Loop {
+	l := d.side(part, resync, sync)
+	measure := l.OnResult
+	l.OnResult = func(err error, took time.Duration) {
+		measure(err, took)
+		d.board.set(part, err)
+	}
+	return l
+}
+
+// side makes a loop whose failure is logged and measured, but keeps no node from being ready.
+func (d *daemon) side(name string, resync time.Duration, sync func(context.Context) error) *backend.Loop {
+	return &backend.Loop{
+		Name: name, Sync: sync, Settle: settle, Retry: waitRetry, Resync: resync, Log: d.log,
+		OnResult: func(err error, took time.Duration) { d.metrics.round(name, err, took) },
+	}
+}
+
+// run runs a loop under the eyes of the liveness probe.
+func (d *daemon) run(ctx context.Context, l *backend.Loop) error {
+	d.turning.add(l)
+	defer d.turning.remove(l)
+	return l.Run(ctx)
+}
+
+// until tries something again and again until it works; false means that ctx ended first.
+func (d *daemon) until(ctx context.Context, part string, try func(context.Context) error) bool {
+	inner, done := context.WithCancel(ctx)
+	defer done()
+	worked := false
+	_ = d.run(inner, d.gate(part, waitRetry, func(ctx context.Context) error {
+		err := try(ctx)
+		if err == nil {
+			worked = true
+			done()
+		}
+		return err
+	})) // a loop ends without error when its ctx does
+	if worked {
+		d.board.set(part, nil)
+	}
+	return worked
+}
+
+// turning knows the loops that run.
+type turning struct {
+	mu    sync.Mutex // guards loops
+	loops []*backend.Loop
+}
+
+func (t *turning) add(l *backend.Loop) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.loops = append(t.loops, l)
+}
+
+func (t *turning) remove(l *backend.Loop) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.loops = slices.DeleteFunc(t.loops, func(o *backend.Loop) bool { return o == l })
+}
+
+// alive names a loop that hangs, or returns nil.
+func (t *turning) alive() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.loops {
+		if last := l.LastTurn(); !last.IsZero() && time.Since(last) > stuckAfter {
+			return fmt.Errorf("loop %q has not turned since %s", l.Name, last.UTC().Format(time.RFC3339))
+		}
+	}
+	return nil
+}
+
+// poke fills a channel of one place.
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // one is waiting already, and one is enough
+	}
+}
+
+// pokeOn passes pokes on until ctx ends or the channel is closed.
+func pokeOn(ctx context.Context, from <-chan struct{}, to ...func()) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case _, open := <-from:
+			if !open {
+				return
+			}
+			for _, f := range to {
+				f()
+			}
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync/atomic"
+
+	"github.com/weft-cni/weft/backend"
+	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/backend/underlay"
+	"github.com/weft-cni/weft/backend/vxlan"
+	"github.com/weft-cni/weft/subnet"
+)
+
+// host is the kernel as the data plane needs it: what is ours, and what is around it.
+type host interface {
+	kernel.Kernel
+	Host(ctx context.Context) (kernel.Host, error)
+}
+
+// plane is the data plane's round: choose the underlay, plan, compare with a dump of the kernel, apply.
+type plane struct {
+	cfg     Config
+	log     *slog.Logger
+	kernel  host
+	metrics *metrics
+	told    *told
+
+	// Port and MACs are chosen once and kept while we run: a device that comes back is the one the peers know.
+	port uint16
+	mac  [2]subnet.MAC
+
+	want    kernel.State // of the last round, to tell drift from news
+	applied atomic.Pointer[applied]
+}
+
+// applied is what the kernel holds after a good round; everything downstream works from it.
+type applied struct {
+	Conf     subnet.NetConf
+	Snapshot subnet.Snapshot
+	Underlay [2]underlay.Underlay
+	VXLAN    vxlan.Config
+	Stale    bool // planned from the state on disk, the API server not having answered yet
+}
+
+// device is the overlay device of the first family in use.
+func (a *applied) device() string {
+	for _, f := range subnet.Families() {
+		if a != nil && !a.VXLAN.VTEPs[f].IsZero() {
+			return a.VXLAN.Device(f)
+		}
+	}
+	return ""
+}
+
+// input is what one round starts from.
+type input struct {
+	conf  subnet.NetConf
+	snap  subnet.Snapshot
+	stale bool
+}
+
+// sync is one round.
+func (p *plane) sync(ctx context.Context, in input) error {
+	if err := in.conf.CheckSelf(in.snap.Self); err != nil {
+		return err
+	}
+	host, err := p.kernel.Host(ctx)
+	if err != nil {
+		return err
+	}
+	have, err := p.kernel.Dump(ctx)
+	if err != nil {
+		return err
+	}
+	next := applied{Conf: in.conf, Snapshot: in.snap, Stale: in.stale}
+	if err := p.choose(&next, host, have); err != nil {
+		return err
+	}
+	shared := p.shared(next)
+	if shared != nil && !announcedBefore(next) {
+		return shared // a newcomer steps back; who has been here all along goes on
+	}
+	want, err := vxlan.Plan(next.VXLAN, in.snap)
+	if err != nil {
+		return err
+	}
+	ops := kernel.Diff(have, want)
+	if in.stale {
+		ops = kernel.WithoutPruning(ops)
+	}
+	if err := p.apply(ctx, ops, want); err != nil {
+		return errors.Join(err, overlaps(next, host))
+	}
+	p.metrics.peers.Set(float64(len(in.snap.Peers)))
+	p.report(next)
+	p.applied.Store(&next)
+	return errors.Join(shared, overlaps(next, host))
+}
+
+// choose fills in the own end of the overlay: underlay, port and MAC.
+func (p *plane) choose(a *applied, host kernel.Host, have kernel.State) error {
+	self, b := a.Snapshot.Self, a.Conf.Backend
+	c := vxlan.Config{
+		VNI: b.VNI, MTU: b.MTU, GBP: b.GBP, Learning: b.Learning,
+		SilentPort: b.Port, Blackhole: p.cfg.BlackholeRoute, Networks: a.Conf.Networks,
+	}
+	for _, f := range subnet.Families() {
+		if !a.Conf.Enabled[f] || !self.PodCIDRs[f].IsValid() {
+			continue
+		}
+		u, err := underlay.Pick(p.options(f, *a), host)
+		if err != nil {
+			return err
+		}
+		device := have.Links[kernel.DeviceName(f, b.VNI)]
+		if device.Kind != "vxlan" {
+			device = kernel.Link{}
+		}
+		if p.port == 0 {
+			var why string
+			p.port, why = vxlan.ChoosePort(b.Port, device.Port, self.Port, a.Snapshot.Peers)
+			p.log.Info("VXLAN port", "port", p.port, "reason", why)
+		}
+		if p.mac[f].IsZero() {
+			p.mac[f] = vxlan.ChooseMAC(device.MAC, self.MAC[f], func(b []byte) { _, _ = rand.Read(b) })
+		}
+		a.Underlay[f] = u
+		c.VTEPs[f] = vxlan.VTEP{
+			PodCIDR: self.PodCIDRs[f], Local: u.Addr, Parent: u.Index, ParentName: u.Link, UnderlayMTU: u.MTU, MAC: p.mac[f],
+		}
+		p.told.info("underlay "+f.String(), u.Reason)
+		for _, w := range u.Warnings {
+			p.told.warn("underlay "+f.String()+" warning", w)
+		}
+	}
+	c.Port = p.port
+	a.VXLAN = c
+	return nil
+}
+
+func (p *plane) options(f subnet.Family, a applied) underlay.Options {
+	self, i := a.Snapshot.Self, p.cfg.Iface
+	return underlay.Options{
+		Family: f, Iface: i.Names, IfaceRegex: i.Regexes, CanReach: i.CanReach, From: i.From,
+		PublicIP: i.PublicIP[f], NodePublicIP: self.NodePublicIP[f], Overwrite: self.Overwrite[f],
+		InternalIP: self.InternalIP[f], Announced: self.PublicIP[f], PodNetworks: networks(a.Conf),
+	}
+}
+
+// apply carries out the changes; one that fails does not keep the others from being made.
+func (p *plane) apply(ctx context.Context, ops []kernel.Op, want kernel.State) error {
+	var errs []error
+	done := 0
+	for _, op := range ops {
+		if err := p.kernel.Apply(ctx, op); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		p.log.Debug("applied", "op", op.String())
+		done++
+	}
+	drift := reflect.DeepEqual(p.want, want)
+	p.metrics.changed(partPlane, done, drift)
+	if done > 0 {
+		p.log.Info("kernel changed", "changes", done, "drift", drift, "first", ops[0].String())
+	}
+	if err := backend.Join(errs); err != nil {
+		return err
+	}
+	p.want = want
+	return nil
+}
+
+// report tells, once each, of the nodes that cannot be taken as they are.
+func (p *plane) report(a applied) {
+	count := map[string]int{}
+	problems := slices.Concat(a.Snapshot.Problems, vxlan.Problems(a.VXLAN, a.Snapshot))
+	lines := make([]string, len(problems))
+	for i, problem := range problems {
+		count[problem.Reason]++
+		lines[i] = fmt.Sprintf("node %s: %s: %s", problem.Node, problem.Reason, problem.Text)
+	}
+	p.told.list("problem", lines)
+	p.metrics.problems.Reset()
+	for reason, n := range count {
+		p.metrics.problems.WithLabelValues(reason).Set(float64(n))
+	}
+}
+
+// shared tells that another node announces our address, unless that was asked for.
+func (p *plane) shared(a applied) error {
+	if p.cfg.Iface.AllowShared {
+		return nil
+	}
+	var errs []error
+	for _, f := range subnet.Families() {
+		errs = append(errs, underlay.Duplicate(a.Underlay[f].Announced, a.Snapshot))
+	}
+	return errors.Join(errs...)
+}
+
+// announcedBefore tells whether this node announces the address already.
+func announcedBefore(a applied) bool {
+	for _, f := range subnet.Families() {
+		if u := a.Underlay[f]; u.Announced.IsValid() && a.Snapshot.Self.PublicIP[f] != u.Announced {
+			return false
+		}
+	}
+	return true
+}
+
+// overlaps tells of devices of the host inside the pod network.
+func overlaps(a applied, host kernel.Host) error {
+	var own []netip.Prefix
+	for _, p := range a.Snapshot.Self.PodCIDRs {
+		if p.IsValid() {
+			own = append(own, p)
+		}
+	}
+	return underlay.Overlaps(networks(a.Conf), own, host)
+}
+
+// networks lists the pod networks in use.
+func networks(c subnet.NetConf) []netip.Prefix {
+	var out []netip.Prefix
+	for _, f := range subnet.Families() {
+		if c.Enabled[f] && c.Networks[f].IsValid() {
+			out = append(out, c.Networks[f])
+		}
+	}
+	return out
+}

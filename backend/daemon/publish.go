@@ -1,0 +1,113 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/weft-cni/weft/backend/install"
+	"github.com/weft-cni/weft/subnet"
+)
+
+// publisher hands the network over to the CNI plugin: subnet.env, and last of all the conflist, which the kubelet takes
+// for a promise that pods can be connected.
+type publisher struct {
+	cfg     Config
+	log     *slog.Logger
+	board   *board
+	told    *told
+	collect func(context.Context, *applied) error
+	plugins *install.Keeper
+
+	first    bool   // the first hand-over is done: from then on files follow the data plane without waiting for the board
+	template []byte // that conflist was rendered from
+	conflist []byte
+}
+
+func (p *publisher) sync(ctx context.Context, a *applied) error {
+	if !p.first {
+		if v := p.board.verdictBut(append(aside(), partFiles)...); !v.Ready {
+			return fmt.Errorf("waiting for %s", v)
+		}
+		// Addresses that a reboot left reserved are freed before the first new pod asks for one.
+		if err := p.collect(ctx, a); err != nil {
+			p.log.Warn("collect stale reservations", "err", err)
+		}
+	}
+	if err := p.env(a); err != nil {
+		return err
+	}
+	if err := p.cni(ctx); err != nil {
+		return err
+	}
+	p.first = true
+	return p.foreign()
+}
+
+// env writes subnet.env when it is not yet what it should be.
+func (p *publisher) env(a *applied) error {
+	want := subnet.Env{MTU: a.VXLAN.PodMTU(), IPMasq: p.cfg.Traffic.Masquerade}
+	for _, f := range subnet.Families() {
+		if v := a.VXLAN.VTEPs[f]; !v.IsZero() {
+			want.Networks[f], want.Subnets[f] = a.Conf.Networks[f], v.PodCIDR
+		}
+	}
+	text := want.Render()
+	have, err := os.ReadFile(p.cfg.Paths.SubnetFile)
+	if err == nil && bytes.Equal(have, text) {
+		return nil
+	}
+	if err == nil {
+		p.log.Info("subnet.env changes", "was", oneLine(string(have)), "now", oneLine(string(text)))
+	}
+	return subnet.WriteFile(p.cfg.Paths.SubnetFile, text, 0o644)
+}
+
+// cni keeps plugins and conflist as they should be. Where the CNI directories are not mounted, as under flannel's own
+// manifest, somebody else looks after them.
+func (p *publisher) cni(ctx context.Context) error {
+	if !exists(p.cfg.Paths.CNIConf) {
+		p.told.info("cni", p.cfg.Paths.CNIConf+" is not here: the conflist is left to whoever started us")
+		return nil
+	}
+	report, err := p.plugins.Sync(ctx)
+	if err != nil && !errors.Is(err, install.ErrNoSource) {
+		return err
+	}
+	if len(report.Installed) > 0 {
+		p.log.Info("CNI plugins installed", "plugins", report.Installed)
+	}
+	template, err := os.ReadFile(p.cfg.Paths.CNITemplate())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read the conflist's template: %w", err)
+	}
+	// Rendering asks each plugin for its versions, so it waits for a reason.
+	if p.conflist == nil || len(report.Installed) > 0 || !slices.Equal(template, p.template) {
+		list, err := install.Conflist(ctx, template, p.cfg.Paths.CNIBin)
+		if err != nil {
+			return err
+		}
+		p.template, p.conflist = template, list
+	}
+	changed, err := install.WriteConflist(p.cfg.Paths.CNIConf, p.conflist)
+	if changed {
+		p.log.Info("conflist written", "dir", p.cfg.Paths.CNIConf)
+	}
+	return err
+}
+
+// foreign complains of a CNI configuration that the runtime takes before ours.
+func (p *publisher) foreign() error {
+	names, err := install.Foreign(p.cfg.Paths.CNIConf)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	return fmt.Errorf("the runtime takes %s in %s before our %s: pods get another network; remove it",
+		strings.Join(names, ", "), p.cfg.Paths.CNIConf, install.ConflistName)
+}

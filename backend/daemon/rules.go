@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/weft-cni/weft/backend/traffic"
+	"github.com/weft-cni/weft/subnet"
+)
+
+// rules is the round of the traffic rules.
+type rules struct {
+	cfg     Config
+	log     *slog.Logger
+	manager *traffic.Manager
+	metrics *metrics
+	told    *told
+	warn    func(ctx context.Context, reason, text string) // makes an Event of the own Node
+
+	last traffic.Config
+}
+
+func (r *rules) sync(ctx context.Context, a *applied) error {
+	c := r.config(a)
+	result, err := r.manager.Sync(ctx, c)
+	drift := reflect.DeepEqual(r.last, c)
+	r.metrics.changed(partRules, len(result.Changes), drift)
+	if n := len(result.Changes); n > 0 {
+		r.log.Info("rules changed", "changes", n, "drift", drift, "first", result.Changes[0])
+	}
+	r.told.list("traffic", result.Problems)
+	for _, p := range result.Problems {
+		r.warn(ctx, "TrafficBlocked", p)
+	}
+	if err != nil {
+		return err
+	}
+	r.last = c
+	return nil
+}
+
+// config is what the rules depend on.
+func (r *rules) config(a *applied) traffic.Config {
+	t := r.cfg.Traffic
+	c := traffic.Config{
+		Masquerade: t.Masquerade, RandomFully: t.RandomFully, Exclude: slices.Clone(t.Exclude),
+		Forward: t.Forward, ForwardPlace: traffic.Place(t.ForwardPlace), Port: a.VXLAN.Port, AntiSpoof: t.AntiSpoof,
+	}
+	for _, f := range subnet.Families() {
+		if a.VXLAN.VTEPs[f].IsZero() {
+			continue
+		}
+		c.Nets[f] = traffic.Net{Network: a.Conf.Networks[f], PodCIDR: a.Snapshot.Self.PodCIDRs[f]}
+		for _, p := range a.Snapshot.Peers {
+			if e := p.Endpoints[f]; p.BackendType == "vxlan" && e.PublicIP.IsValid() {
+				c.Peers = append(c.Peers, netip.AddrPortFrom(e.PublicIP, a.VXLAN.PeerPort(p)))
+			}
+		}
+	}
+	if t.ExcludeNodes {
+		for _, addr := range a.Snapshot.NodeAddrs {
+			c.Exclude = append(c.Exclude, netip.PrefixFrom(addr, addr.BitLen()))
+		}
+	}
+	return c
+}

@@ -1,0 +1,136 @@
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weft-cni/weft/subnet"
+)
+
+// Finding is one difference that matters.
+type Finding struct {
+	What string // the setting
+	Text string // what differs, with both values
+	Cure string
+	Stop bool // settle it before the manifest is applied: pods would lose the network
+}
+
+// keepTheirs is the cure for whatever net-conf.json says differently.
+const keepTheirs = "put the net-conf.json that is there into our ConfigMap before you apply the manifest"
+
+// Compare names every difference between the running installation and ours that a pod or an operator would notice.
+func Compare(theirs, ours Install) []Finding {
+	var out []Finding
+	out = append(out, compareNetConf(theirs, ours)...)
+	out = append(out, compareFlags(theirs, ours)...)
+	out = append(out, comparePlaces(theirs, ours)...)
+	out = append(out, comparePlugins(theirs, ours)...)
+	return out
+}
+
+func compareNetConf(theirs, ours Install) []Finding {
+	conf, warnings, err := subnet.ParseNetConf([]byte(theirs.NetConf))
+	if err != nil {
+		return []Finding{{"net-conf.json", "weft refuses it: " + strings.ReplaceAll(err.Error(), "\n", "; "), "settle that first", true}}
+	}
+	want, _, err := subnet.ParseNetConf([]byte(ours.NetConf))
+	if err != nil {
+		return []Finding{{"net-conf.json", "our own does not parse: " + err.Error(), "restore the one of the manifest", true}}
+	}
+	var out []Finding
+	differs := func(key string, a, b any, stop bool) {
+		if a != b {
+			out = append(out, Finding{key, fmt.Sprintf("%v there, %v in our manifest", a, b), keepTheirs, stop})
+		}
+	}
+	for _, f := range subnet.Families() {
+		key := [2]string{"Network", "IPv6Network"}[f]
+		differs("net-conf.json "+key, conf.Networks[f], want.Networks[f], true)
+		differs("net-conf.json Enable"+f.String(), conf.Enabled[f], want.Enabled[f], true)
+	}
+	b, w := conf.Backend, want.Backend
+	differs("net-conf.json Backend.Type", b.Type, w.Type, true)
+	differs("net-conf.json Backend.VNI", b.VNI, w.VNI, true)
+	differs("net-conf.json Backend.MTU", b.MTU, w.MTU, false)
+	differs("net-conf.json Backend.GBP", b.GBP, w.GBP, true)
+	differs("net-conf.json Backend.Learning", b.Learning, w.Learning, false)
+	differs("net-conf.json Backend.DirectRouting", b.DirectRouting, w.DirectRouting, false)
+	// An absent Port is no difference: ours then takes the port of the device that is there.
+	if b.Port != 0 && w.Port != b.Port {
+		differs("net-conf.json Backend.Port", b.Port, w.Port, false)
+	}
+	for _, text := range warnings {
+		out = append(out, Finding{What: "net-conf.json", Text: fmt.Sprint(text), Cure: "mend or drop the key"})
+	}
+	return out
+}
+
+// compareFlags names what the running daemon is told and ours is not.
+func compareFlags(theirs, ours Install) []Finding {
+	has := map[string]bool{}
+	for _, a := range words(ours.Args) {
+		has[a] = true
+	}
+	var out []Finding
+	for _, a := range words(theirs.Args) {
+		if !has[a] && !strings.HasPrefix(a, "--v=") {
+			out = append(out, Finding{"flag " + a, "given there, not in our manifest", "add it to the DaemonSet's args", strings.HasPrefix(a, "--iface") || strings.HasPrefix(a, "--kube-annotation-prefix")})
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(theirs.Env)) {
+		if _, ok := ours.Env[k]; !ok {
+			out = append(out, Finding{"environment " + k, fmt.Sprintf("is %q there, not set in our manifest", theirs.Env[k]), "add it to the DaemonSet's env", strings.Contains(k, "IFACE")})
+		}
+	}
+	return out
+}
+
+// words brings flags to one spelling: --name or --name=value.
+func words(args []string) []string {
+	var out []string
+	for _, a := range args {
+		switch {
+		case strings.HasPrefix(a, "-"):
+			name := strings.TrimLeft(a, "-")
+			name = strings.TrimSuffix(name, "=true")
+			out = append(out, "--"+name)
+		case len(out) > 0:
+			out[len(out)-1] += "=" + a
+		}
+	}
+	return out
+}
+
+func comparePlaces(theirs, ours Install) []Finding {
+	var out []Finding
+	if theirs.Namespace != ours.Namespace || theirs.DaemonSet != ours.DaemonSet {
+		out = append(out, Finding{
+			"DaemonSet", fmt.Sprintf("%s/%s there, %s/%s in our manifest: both would run, ours waits for the node's lock only against another weft", theirs.Namespace, theirs.DaemonSet, ours.Namespace, ours.DaemonSet),
+			fmt.Sprintf("kubectl -n %s delete daemonset %s, then apply the manifest at once: traffic goes on meanwhile", theirs.Namespace, theirs.DaemonSet), true,
+		})
+	}
+	for _, o := range theirs.Others {
+		out = append(out, Finding{"DaemonSet", "a second one runs: " + o, "delete it", true})
+	}
+	for _, image := range theirs.Images {
+		if strings.Contains(image, "kube-network-policies") {
+			out = append(out, Finding{"container " + image, "enforces NetworkPolicy there, is not in our manifest", "keep it as a DaemonSet of its own: this release of weft enforces no NetworkPolicy", true})
+		}
+	}
+	return out
+}
+
+func comparePlugins(theirs, ours Install) []Finding {
+	var out []Finding
+	if theirs.CNIName != "" && theirs.CNIName != ours.CNIName {
+		out = append(out, Finding{"cni-conf.json name", fmt.Sprintf("%q there, %q in our manifest: host-local keeps reservations under it, new pods could get addresses of living ones", theirs.CNIName, ours.CNIName), "keep their name in our cni-conf.json", true})
+	}
+	for _, p := range theirs.Plugins {
+		if !slices.Contains(ours.Plugins, p) {
+			out = append(out, Finding{"cni-conf.json plugin " + p, "in their chain, not in ours", "add it to our cni-conf.json", false})
+		}
+	}
+	return out
+}

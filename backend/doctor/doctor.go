@@ -1,0 +1,62 @@
+// Package doctor says in plain words what is wrong, without changing anything.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"k8s.io/client-go/kubernetes"
+)
+
+// Options say what to look at, and where the answer goes.
+type Options struct {
+	BeforeMigration bool
+	Client          func() (kubernetes.Interface, error)
+	Out             io.Writer
+}
+
+// ErrFindings is returned when there is something to mend first; the text is on Options.Out by then.
+var ErrFindings = errors.New("there are differences to settle first")
+
+// Run does what the options ask for.
+func Run(ctx context.Context, o Options) error {
+	if !o.BeforeMigration {
+		return errors.New("say what to check: flanneld doctor --before-migration")
+	}
+	client, err := o.Client()
+	if err != nil {
+		return err
+	}
+	theirs, err := running(ctx, client)
+	if err != nil {
+		return err
+	}
+	ours, err := shipped()
+	if err != nil {
+		return err
+	}
+	return report(o.Out, theirs, Compare(theirs, ours))
+}
+
+// report prints one line a finding, with its cure.
+func report(w io.Writer, theirs Install, findings []Finding) error {
+	_, _ = fmt.Fprintf(w, "flannel runs in namespace %s as DaemonSet %s\n", theirs.Namespace, theirs.DaemonSet)
+	if len(findings) == 0 {
+		_, _ = fmt.Fprintln(w, "nothing differs that matters: apply the manifest")
+		return nil
+	}
+	stop := 0
+	for _, f := range findings {
+		level := "note"
+		if f.Stop {
+			level, stop = "STOP", stop+1
+		}
+		_, _ = fmt.Fprintf(w, "%s  %s: %s; %s\n", level, f.What, f.Text, f.Cure)
+	}
+	if stop > 0 {
+		return ErrFindings
+	}
+	return nil
+}
