@@ -89,37 +89,3 @@ func TestTablesThatMeanToDropAreNotSuspected(t *testing.T) {
 		}
 	}
 }
-
-func TestLinesOfTheMonitorThatConcernUs(t *testing.T) {
-	for line, want := range map[string]bool{
-		"add rule inet weft postrouting ip saddr 1.2.3.4 accept":                            true,
-		"delete table inet weft":                                                            true,
-		"delete element inet weft exclude-ipv4 { 10.0.0.0/8 }":                              true,
-		"delete rule inet weft inbound handle 4":                                            true,
-		"add table inet firewalld":                                                          true,
-		"add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }": true,
-		"add rule ip filter FORWARD counter packets 0 bytes 0 drop":                         true,
-		"delete rule ip6 filter WEFT-FORWARD handle 7":                                      true,
-		"add rule ip filter INPUT drop":                                                     true,
-		"add rule ip filter KUBE-SERVICES reject":                                           false,
-		"add element ip kube-proxy service-ips { 10.96.0.1 . tcp . 443 : goto x }":          false,
-		"add rule inet other weft accept":                                                   false,
-		"# new generation 17 by process 4711 (nft)":                                         false,
-		"":         false,
-		"add rule": false,
-	} {
-		if got := concerns(line); got != want {
-			t.Errorf("%q: %v, want %v", line, got, want)
-		}
-	}
-}
-
-func TestALongLineOfTheMonitorPokesOnce(t *testing.T) {
-	pokes := 0
-	stream := "# new generation 1 by process 1 (nft)\nadd element inet weft peers-ipv4 { " + strings.Repeat("192.168.0.1, ", 50000) +
-		" }\n" + "add rule ip other c " + strings.Repeat("inet weft ", 9000) + "\n"
-	readEvents(strings.NewReader(stream), func() { pokes++ })
-	if pokes != 1 {
-		t.Errorf("%d pokes", pokes)
-	}
-}

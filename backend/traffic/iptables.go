@@ -22,19 +22,21 @@ type xrule struct {
 	comment     string
 }
 
-// parseXtable reads what iptables-save prints for one table.
+// parseXtable reads one table, as iptables-save or iptables -S prints it.
 func parseXtable(text string) xtable {
 	t := xtable{policies: map[string]string{}, rules: map[string][]xrule{}}
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		switch {
 		case strings.HasPrefix(line, "#"):
-			t.foreign = t.foreign || strings.Contains(line, "is incompatible, use 'nft' tool")
-		case strings.HasPrefix(line, ":"):
-			name, rest, _ := strings.Cut(line[1:], " ")
-			policy, _, _ := strings.Cut(rest, " ")
-			t.policies[name] = policy
-			t.chains = append(t.chains, name)
+			t.foreign = t.foreign || strings.Contains(line, "incompatible")
+		case strings.HasPrefix(line, ":"), strings.HasPrefix(line, "-P "), strings.HasPrefix(line, "-N "):
+			for _, mark := range []string{":", "-P ", "-N "} {
+				line = strings.TrimPrefix(line, mark)
+			}
+			words := strings.Fields(line + " -")
+			t.policies[words[0]] = words[1]
+			t.chains = append(t.chains, words[0])
 		case strings.HasPrefix(line, "-A "):
 			name, spec, _ := strings.Cut(line[len("-A "):], " ")
 			t.rules[name] = append(t.rules[name], parseXrule(spec))

@@ -23,7 +23,7 @@ func TestRulesOfIptablesAreSplitAsTheyAreQuoted(t *testing.T) {
 }
 
 func TestATableThatIptablesCannotReadIsKnownAsSuch(t *testing.T) {
-	if got := parseXtable("# Table `filter' is incompatible, use 'nft' tool.\n"); !got.foreign {
+	if got := parseXtable("# Table `filter' contains incompatible base-chains, use 'nft' tool to list them.\n"); !got.foreign {
 		t.Error("not noticed")
 	}
 }

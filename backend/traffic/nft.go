@@ -70,18 +70,3 @@ func (n *nft) write(ctx context.Context, fill func(*knftables.Transaction)) erro
 	}
 	return nil
 }
-
-// tables lists all tables as "family name".
-func (n *nft) tables(ctx context.Context) (map[string]bool, error) {
-	text, err := n.list(ctx, "tables")
-	if err != nil {
-		return nil, err
-	}
-	names := map[string]bool{}
-	err = objects(text, func(kind string, o object) {
-		if kind == "table" {
-			names[o.Family+" "+o.Name] = true
-		}
-	})
-	return names, err
-}

@@ -49,6 +49,10 @@ func (s *survey) xtable(ctx context.Context, a xtableAt) {
 		s.errs = append(s.errs, err)
 		return
 	}
+	if t.foreign {
+		s.trouble(f, "the table "+a.table+" holds chains of nft that iptables cannot read, so it is left as it is")
+		return
+	}
 	if a.table == "filter" {
 		s.filter(f, t)
 	}

@@ -70,6 +70,7 @@ func TestVerdictsDoNotDependOnTheOrderWithKubeProxy(t *testing.T) {
 	for name, start := range proxies() {
 		for _, first := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s first %v", name, first), func(t *testing.T) {
+				t.Parallel()
 				w := newWorld(t)
 				if first {
 					start(w)
@@ -162,7 +163,7 @@ func (w *world) proxyIptables(engine string) {
 			}
 			lines = append(lines, match+"-j DNAT --to-destination "+netip.AddrPortFrom(a[s.to], echoPort).String())
 		}
-		if _, err := w.node[0].Input(strings.Join(append(lines, "COMMIT", ""), "\n"), f.Tool+"-"+engine+"-restore", "--noflush"); err != nil {
+		if _, err := w.node[0].Input(strings.Join(append(lines, "COMMIT", ""), "\n"), f.Tool+"-"+engine+"-restore", "-w", "--noflush"); err != nil {
 			w.t.Fatal(err)
 		}
 	}

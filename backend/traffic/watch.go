@@ -1,22 +1,23 @@
 package traffic
 
 import (
-	"bufio"
 	"context"
-	"io"
-	"os/exec"
-	"strings"
+	"errors"
+	"os"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
-	monitorRetry = 200 * time.Millisecond // doubles up to monitorSlow while nft monitor does not live
-	monitorSlow  = 5 * time.Second
+	listenRetry  = time.Second            // between two attempts to listen to the kernel
 	legacyPeriod = 300 * time.Millisecond // a legacy flush is noticed within this time
 )
 
 // Watch has a value soon after somebody changed rules that are, or bear on, ours. Our own writes poke too, which costs
-// one Sync that finds nothing to do. The channel is closed when ctx ends.
+// one Sync that finds nothing to do. The channel is closed when ctx ends. The slow poll of whoever calls Sync stays
+// necessary: it is the net for what Watch cannot see.
 func (m *Manager) Watch(ctx context.Context) <-chan struct{} {
 	poked := make(chan struct{}, 1)
 	poke := func() {
@@ -32,79 +33,67 @@ func (m *Manager) Watch(ctx context.Context) <-chan struct{} {
 	}()
 	go func() {
 		defer close(poked)
-		m.watchNFT(ctx, poke)
+		for ctx.Err() == nil {
+			_ = m.listen(ctx, poke) // why it ended is of no use: the next Sync meets the cause and says it
+			sleep(ctx, listenRetry)
+		}
 		<-legacy
 	}()
 	return poked
 }
 
-// watchNFT keeps `nft monitor` running. It dies when events come faster than it reads, so each new one begins with a
-// poke: what happened in between was not seen.
-func (m *Manager) watchNFT(ctx context.Context, poke func()) {
-	wait := monitorRetry
-	for ctx.Err() == nil {
-		start := time.Now()
-		_ = m.monitor(ctx, poke) // why it ended is of no use: the next Sync meets the cause and says it
-		if time.Since(start) > monitorSlow {
-			wait = monitorRetry
-		}
-		sleep(ctx, wait)
-		wait = min(2*wait, monitorSlow)
-	}
-}
-
-// monitor runs `nft monitor` once, to its end.
-func (m *Manager) monitor(ctx context.Context, poke func()) error {
-	path, err := m.host.find("nft")
-	if err != nil {
+// listen hears the kernel's nftables events until ctx ends or the socket fails.
+func (m *Manager) listen(ctx context.Context, poke func()) error {
+	var file *os.File
+	if err := m.host.inside(func() (err error) {
+		file, err = openNetfilter(groupNFTables)
+		return err
+	}); err != nil {
 		return err
 	}
-	m.host.note("nft", "monitor")
-	cmd := exec.CommandContext(ctx, path, "monitor")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := m.host.inside(cmd.Start); err != nil {
-		return err
-	}
-	poke()
-	readEvents(out, poke)
-	return cmd.Wait()
-}
-
-// readEvents pokes for each line that concerns us, to the end of the stream.
-func readEvents(out io.Reader, poke func()) {
-	lines := bufio.NewReader(out)
+	defer context.AfterFunc(ctx, func() { file.Close() })()
+	defer file.Close()
+	poke() // whatever happened before we listened was not heard
+	buf := make([]byte, 1<<17)
 	for {
-		// A line may be longer than any buffer (a set with its elements): its beginning says enough.
-		line, long, err := lines.ReadLine()
-		if err != nil {
-			return
+		n, err := file.Read(buf)
+		if errors.Is(err, unix.ENOBUFS) {
+			poke() // events came faster than we read, and some are lost
+			continue
 		}
-		if concerns(string(line)) {
+		if err != nil {
+			return err
+		}
+		if hears(buf[:n]) {
 			poke()
 		}
-		for long && err == nil {
-			_, long, err = lines.ReadLine()
-		}
 	}
 }
 
-// concerns tells whether a line of `nft monitor` is about our table, about FORWARD or INPUT of iptables-nft, or about a
-// whole table. kube-proxy's constant changes to chains of its own are not worth a Sync.
-func concerns(line string) bool {
-	words := strings.Fields(line) // "add rule inet weft postrouting ...", "delete table ip filter"
-	if len(words) < 4 || strings.HasPrefix(line, "#") {
-		return false
+// hears tells whether one of the messages concerns us.
+func hears(b []byte) bool {
+	messages, err := syscall.ParseNetlinkMessage(b)
+	if err != nil {
+		return true // better one Sync too many
 	}
-	switch object, table := words[1], words[2]+" "+words[3]; {
-	case object == "table" || table == "inet "+TableName:
+	for _, m := range messages {
+		if e, ok := parseEvent(m); ok && concerns(e) {
+			return true
+		}
+	}
+	return false
+}
+
+// concerns tells whether an event is about our table, about FORWARD or INPUT of iptables-nft, or about a whole table.
+// kube-proxy's constant changes to chains of its own are not worth a Sync.
+func concerns(e nfEvent) bool {
+	switch {
+	case e.kind == unix.NFT_MSG_NEWTABLE || e.kind == unix.NFT_MSG_DELTABLE || e.table == "inet "+TableName:
 		return true
-	case table != "ip filter" && table != "ip6 filter":
+	case e.table != "ip filter" && e.table != "ip6 filter":
 		return false
 	}
-	return len(words) > 4 && (words[4] == "FORWARD" || words[4] == "INPUT" || words[4] == chainName)
+	return e.chain == "FORWARD" || e.chain == "INPUT" || e.chain == chainName
 }
 
 // watchLegacy looks at the size of the iptables-legacy filter tables, for that engine sends no events.

@@ -75,7 +75,7 @@ func newWorld(t *testing.T) *world {
 		w.overlay(n, i+1, 2-i, 4789)
 	}
 	w.outside.IP("addr add 192.0.2.10/32 dev lo")
-	w.outside.IP("addr add fd00:c0::10/128 dev lo")
+	w.outside.IP("addr add fd00:c0::10/128 dev lo nodad")
 	for _, f := range subnet.Families() {
 		a := addrs(f)
 		for node := 1; node <= 2; node++ {

@@ -1,0 +1,331 @@
+package traffic
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	stdsync "sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-cni/weft/backend"
+	"github.com/weft-cni/weft/tests/nstest"
+)
+
+// keep runs a Manager as the daemon does: a Loop that its Watch pokes. It returns a function that tells whether the rules
+// are as wanted now, asked of a Manager of its own.
+func keep(t *testing.T, ns *nstest.NS, c Config) (right func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	m := manager(ns)
+	loop := &backend.Loop{Name: "traffic", Resync: 5 * time.Second, Sync: func(ctx context.Context) error {
+		_, err := m.Sync(ctx, c)
+		return err
+	}}
+	var wg stdsync.WaitGroup
+	wg.Go(func() {
+		for range m.Watch(ctx) {
+			loop.Poke()
+		}
+	})
+	wg.Go(func() { _ = loop.Run(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	right = func() error { return differs(ns, c) }
+	nstest.Eventually(t, 5*time.Second, right)
+	nstest.Eventually(t, 5*time.Second, func() error { return listened(ns) })
+	return right
+}
+
+// differs is an error that names what Check finds.
+func differs(ns *nstest.NS, c Config) error {
+	texts, err := manager(ns).Check(context.Background(), c)
+	if err != nil || len(texts) > 0 {
+		return fmt.Errorf("%v %w", texts, err)
+	}
+	return nil
+}
+
+// listened is nil once somebody listens to nftables events in the namespace: the socket shows in its own /proc.
+func listened(ns *nstest.NS) error {
+	return ns.Do(func() error {
+		text, err := os.ReadFile("/proc/thread-self/net/netlink")
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(text)) {
+			// sk Eth Pid Groups ...: protocol 12 is netfilter, and who listens is a member of groups.
+			if f := strings.Fields(line); len(f) > 3 && f[1] == "12" && f[3] != "00000000" {
+				return nil
+			}
+		}
+		return errors.New("nobody listens yet")
+	})
+}
+
+func TestM03RulesWipedBySomebodyElseAreBackWithinASecond(t *testing.T) {
+	c := single()
+	c.Mixed = []uint16{8472}
+	c.Peers = []netip.AddrPort{netip.MustParseAddrPort("192.168.50.2:8472")}
+	c.Exclude = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	ns := nstest.New(t)
+	ns.Run("iptables-nft", "-P", "FORWARD", "DROP")
+	ns.Run("iptables-legacy", "-w", "-A", "FORWARD", "-j", "REJECT")
+	right := keep(t, ns, c)
+	wipes := [][]string{
+		{"iptables-nft", "-F"},
+		{"iptables-nft", "-t", "nat", "-F"},
+		{"iptables-legacy", "-w", "-D", "FORWARD", "1"},
+		{"iptables-legacy", "-w", "-F", chainName},
+		{"nft", "delete", "table", "inet", "weft"},
+		{"nft", "flush", "table", "inet", "weft"},
+		{"nft", "insert", "rule", "inet", "weft", "postrouting", "accept"},
+		{"nft", "add", "rule", "inet", "weft", "postrouting", "ip", "saddr", "10.244.0.0/16", "masquerade"},
+		{"nft", "flush", "chain", "inet", "weft", "inbound"},
+		{"nft", "delete", "element", "inet", "weft", "peers-ipv4", "{ 192.168.50.2 }"},
+		{"nft", "add", "element", "inet", "weft", "exclude-ipv4", "{ 10.0.0.0/8 }"},
+		{"nft", "add", "element", "inet", "weft", "exclude-ipv4", "{ 10.0.0.1-10.0.0.7 }"},
+		{"nft", "add", "set", "inet", "weft", "extra", "{ type ipv4_addr; }"},
+		{"nft", "add", "chain", "inet", "weft", "extra"},
+		{"nft", "add", "table", "inet", "weft", "{ flags dormant; }"},
+	}
+	for _, wipe := range wipes {
+		ns.Run(wipe...)
+		if wipe[0] != "iptables-nft" || wipe[1] == "-F" { // the nat table has nothing of ours
+			if right() == nil {
+				t.Logf("%v: repaired before the test could look, or not noticed by Check", wipe)
+			}
+		}
+		took := nstest.Eventually(t, time.Second, right)
+		t.Logf("%s: back after %v", strings.Join(wipe, " "), took.Round(time.Millisecond))
+	}
+	// The whole ruleset takes FORWARD's policy with it; then there is nothing to open there any more.
+	ns.Run("nft", "flush", "ruleset")
+	took := nstest.Eventually(t, time.Second, right)
+	t.Logf("nft flush ruleset: back after %v", took.Round(time.Millisecond))
+	if !strings.Contains(ns.NFT(), "masquerade fully-random") {
+		t.Errorf("no masquerade rule:\n%s", ns.NFT())
+	}
+}
+
+func TestADormantOrForeignTableIsNoticedByCheck(t *testing.T) {
+	ns := nstest.New(t)
+	c := single()
+	for _, spoil := range [][]string{
+		{"nft", "add", "table", "inet", "weft", "{ flags dormant; }"},
+		{"nft", "insert", "rule", "inet", "weft", "postrouting", "accept"},
+		{"nft", "add", "map", "inet", "weft", "m", "{ type ipv4_addr : verdict; }"},
+		{"nft", "delete", "chain", "inet", "weft", "outbound"},
+	} {
+		sync(t, manager(ns), c)
+		if err := differs(ns, c); err != nil {
+			t.Fatal(err)
+		}
+		ns.Run("nft", "flush", "chain", "inet", "weft", "outbound") // so that it can be deleted
+		sync(t, manager(ns), c)
+		if spoil[1] == "delete" {
+			ns.Run("nft", "flush", "chain", "inet", "weft", "outbound")
+		}
+		ns.Run(spoil...)
+		if err := differs(ns, c); err == nil {
+			t.Errorf("%v: not noticed", spoil)
+		}
+	}
+}
+
+func TestM02NoPacketLeavesWithAPodsAddressWhileTheAgentRestarts(t *testing.T) {
+	w := newWorld(t)
+	c := nodeConfig(1)
+	sync(t, manager(w.node[0]), c)
+	sync(t, manager(w.node[1]), nodeConfig(2))
+	capture := w.outside.Capture("eth0")
+	var stop atomic.Bool
+	var wg stdsync.WaitGroup
+	flows := 0
+	wg.Go(func() {
+		for !stop.Load() { // each datagram is a flow of its own
+			if _, err := seen(w.pods["pod-a"], netip.Addr{}, netip.AddrPortFrom(addrs(0)["outside"], echoPort)); err == nil {
+				flows++
+			}
+		}
+	})
+	restarts := 0
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); restarts++ {
+		m := manager(w.node[0]) // a new daemon, which writes nothing when all is right,
+		sync(t, m, c)
+		c.RandomFully = !c.RandomFully // and one of another version, which writes all of it
+		sync(t, m, c)
+	}
+	stop.Store(true)
+	wg.Wait()
+	pods := netip.MustParsePrefix("10.244.0.0/16")
+	if n := capture.Count(func(f []byte) bool {
+		return len(f) >= 34 && f[12] == 8 && f[13] == 0 && pods.Contains(netip.AddrFrom4([4]byte(f[26:30])))
+	}); n > 0 {
+		t.Errorf("%d packets left with a pod's source", n)
+	}
+	t.Logf("%d restarts with a rewrite each, %d flows", restarts, flows)
+	if flows < 20 || restarts < 5 {
+		t.Errorf("only %d flows and %d restarts: the test shows nothing", flows, restarts)
+	}
+}
+
+// forks counts the programs that a Manager runs.
+type forks struct {
+	mu   stdsync.Mutex // guards runs
+	runs []string
+}
+
+func (f *forks) note(argv []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.runs = append(f.runs, strings.Join(argv, " "))
+}
+
+// take returns what ran since the last take.
+func (f *forks) take() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	runs := f.runs
+	f.runs = nil
+	return runs
+}
+
+func TestM06AQuietPeriodIsOneReadPerTableAndNoWrite(t *testing.T) {
+	ns := nstest.New(t)
+	var f forks
+	m := New(Options{NetNS: ns.Path(), OnExec: f.note})
+	// 20,000 rules of kube-proxy's, in nat, which we have no business with.
+	var rules strings.Builder
+	rules.WriteString("*nat\n:KUBE-SERVICES - [0:0]\n")
+	for i := range 20000 {
+		fmt.Fprintf(&rules, "-A KUBE-SERVICES -d 10.96.%d.%d/32 -p tcp -m tcp --dport 80 -j RETURN\n", i/256, i%256)
+	}
+	rules.WriteString("COMMIT\n")
+	if _, err := ns.Input(rules.String(), "iptables-nft-restore"); err != nil {
+		t.Fatal(err)
+	}
+	ns.Run("iptables-nft", "-P", "FORWARD", "DROP")
+	sync(t, m, single())
+	f.take()
+	for range 3 {
+		start := time.Now()
+		if r := sync(t, m, single()); len(r.Changes) > 0 {
+			t.Errorf("a quiet period changed %v", r.Changes)
+		}
+		want := []string{"iptables-nft -S -t filter", "nft -j list table inet weft"}
+		if got := f.take(); !slices.Equal(got, want) {
+			t.Errorf("a quiet period ran %q, want %q", got, want)
+		}
+		t.Logf("a quiet period took %v", time.Since(start).Round(time.Millisecond))
+	}
+}
+
+func TestM06AHeldLockDelaysOnlyTheLegacyRulesAndIsWaitedForWithABound(t *testing.T) {
+	ns := nstest.New(t)
+	ns.Run("iptables-legacy", "-w", "-P", "FORWARD", "DROP")
+	lock := filepath.Join(t.TempDir(), "xtables.lock")
+	t.Setenv("XTABLES_LOCKFILE", lock) // a lock of this test's own: the machine's is shared
+	held, err := os.OpenFile(lock, os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if err := unix.Flock(int(held.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		t.Fatal(err)
+	}
+	m := manager(ns)
+	start := time.Now()
+	if _, err = m.Sync(context.Background(), single()); err == nil || !strings.Contains(err.Error(), "xtables lock") {
+		t.Fatalf("want the lock named, got %v", err)
+	}
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("the wait has no bound: %v", took)
+	}
+	if !strings.Contains(ns.NFT(), "masquerade fully-random") {
+		t.Error("the nft rules waited for a lock that is not theirs")
+	}
+	held.Close()
+	sync(t, m, single())
+	if err := differs(ns, single()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestM08TheSourcePortIsKeptWhenRandomisingIsOff(t *testing.T) {
+	const flows = 500
+	w := newWorld(t)
+	c := nodeConfig(1)
+	m := manager(w.node[0])
+	for _, random := range []bool{false, true} {
+		c.RandomFully = random
+		sync(t, m, c)
+		kept := w.manyFlows(flows)
+		t.Logf("random-fully %v: %d of %d flows kept their port", random, kept, flows)
+		if !random && kept != flows {
+			t.Errorf("random-fully off: only %d of %d flows kept their port", kept, flows)
+		}
+		if random && kept > flows/10 {
+			t.Errorf("random-fully on: %d of %d flows kept their port", kept, flows)
+		}
+	}
+	// nft's own statistics have no word about it, but a clash would show as insert_failed of a CPU.
+	if text, err := exec.LookPath("conntrack"); err == nil {
+		for line := range strings.Lines(w.node[0].Run(text, "-S")) {
+			if strings.Contains(line, "insert_failed=") && !strings.Contains(line, "insert_failed=0 ") {
+				t.Errorf("flows were lost to a port clash: %s", line)
+			}
+		}
+	}
+}
+
+// manyFlows opens n flows from one pod to one address outside at once and counts those that arrive with their own port.
+func (w *world) manyFlows(n int) int {
+	w.t.Helper()
+	conns := make([]net.Conn, n)
+	for i := range conns {
+		var err error
+		if conns[i], err = w.pods["pod-a"].Dial("udp", netip.AddrPortFrom(addrs(0)["outside"], echoPort), time.Second); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	var kept atomic.Int32
+	var wg stdsync.WaitGroup
+	for _, c := range conns {
+		wg.Go(func() {
+			buf := make([]byte, 100)
+			for range 20 {
+				_ = c.SetDeadline(time.Now().Add(500 * time.Millisecond))
+				_, _ = c.Write([]byte("x"))
+				if size, err := c.Read(buf); err == nil {
+					text, _, _ := strings.Cut(string(buf[:size]), " ")
+					if at, err := netip.ParseAddrPort(text); err == nil && int(at.Port()) == c.LocalAddr().(*net.UDPAddr).Port {
+						kept.Add(1)
+					}
+					return
+				}
+			}
+			w.t.Error("a flow got no answer")
+		})
+	}
+	wg.Wait()
+	return int(kept.Load())
+}
+
+// port is the UDP destination port of a captured frame; 0 for everything else.
+func port(f []byte) uint16 {
+	if len(f) < 38 || f[12] != 8 || f[13] != 0 || f[23] != unix.IPPROTO_UDP {
+		return 0
+	}
+	return binary.BigEndian.Uint16(f[36:38])
+}
