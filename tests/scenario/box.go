@@ -9,15 +9,25 @@ import (
 	"github.com/weft-cni/weft/backend/kernel"
 )
 
-// Box is the computer of one node: the kernel as the daemon sees it, and as everybody else on the machine does.
+// Box is the computer of one node.
 type Box interface {
+	inside
+	outside
+}
+
+// inside is the kernel as the daemon sees it.
+type inside interface {
 	kernel.Kernel
 	// Host reads the machine's own network configuration.
 	Host(ctx context.Context) (kernel.Host, error)
-	// Watch has a value whenever the kernel's network configuration may have changed.
+	// Watch tells when the kernel's network configuration may have changed.
 	Watch(ctx context.Context) (kernel.Changes, error)
-	// Do runs a command of the ip or bridge tools, as somebody else than the daemon does it. Beyond these, "unplug" takes
-	// the network card out of the machine, and "plug" puts another one in.
+}
+
+// outside is the kernel as everybody else on the machine sees it.
+type outside interface {
+	// Do runs a command of the ip or bridge tools. Beyond these, "unplug" takes the network card out of the machine, and
+	// "plug" puts another one in.
 	Do(command string) error
 	// Tables reads what the kernel holds, without the daemon's help.
 	Tables() (Tables, error)

@@ -40,6 +40,9 @@ func namespaces(t testing.TB) flavour {
 			if !ok {
 				return fmt.Errorf("%s is no namespace", from.name)
 			}
+			if _, err := box.ns.Try("ip", "route", "get", dst.String()); err != nil {
+				return err // without a route there is no socket to send from
+			}
 			return box.ns.CanPing(dst)
 		},
 	}

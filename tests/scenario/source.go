@@ -9,7 +9,9 @@ import (
 	"github.com/weft-cni/weft/subnet/kube"
 )
 
-// network is the pod network of every story.
+// family is the address family of every story, and network its pod network.
+const family = subnet.IPv4
+
 var network = netip.MustParsePrefix("10.244.0.0/16")
 
 // Source is one node's watch of the cluster. It reads Nodes with the daemon's own parser and resolver; only the
