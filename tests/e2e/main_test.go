@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 }
 
 // runOnCluster brings the cluster up, runs the tests and takes it down. With WEFT_E2E_KEEP=1 the cluster stays, for a look
-// at what a failed test left: go run ./cmd/cluster -name e2e kubectl get pods -A.
+// at what a failed test left: WEFT_E2E_NAME=e2e go run ./cmd/cluster kubectl get pods -A.
 func runOnCluster(m *testing.M) (code int, err error) {
 	ctx := context.Background()
 	if suite.product, err = cluster.FindProduct(ctx); err != nil {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,8 +19,8 @@ import (
 // Capture is tcpdump running on a machine.
 type Capture struct {
 	cmd  *exec.Cmd
-	file string
-	done chan struct{}
+	file *os.File // tcpdump's output
+	said chan string // tcpdump's lines; closed when it has ended
 }
 
 // Capture starts to record the packets of a device that match a pcap filter; packets that pass after it returns are in.
@@ -27,8 +29,8 @@ func (m Machine) Capture(ctx context.Context, device, filter string) (*Capture, 
 	if err != nil {
 		return nil, fmt.Errorf("make a file for the capture: %w", err)
 	}
-	defer file.Close()
-	cmd := namespaceMachine(m.Name, m.netns).Command(ctx, "tcpdump", "-n", "-U", "-i", device, "-w", "-", filter)
+	os.Remove(file.Name()) // open is enough, and leaves nothing behind whatever happens
+	cmd := namespaceMachine(m.Name, m.netns).Command(ctx, "tcpdump", "--immediate-mode", "-n", "-U", "-i", device, "-w", "-", filter)
 	cmd.Stdout = file
 	said, err := cmd.StderrPipe()
 	if err != nil {
@@ -37,46 +39,77 @@ func (m Machine) Capture(ctx context.Context, device, filter string) (*Capture, 
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start tcpdump on %s: %w", m.Name, err)
 	}
-	c := &Capture{cmd: cmd, file: file.Name(), done: make(chan struct{})}
-	listening := make(chan error, 1)
+	c := &Capture{cmd: cmd, file: file, said: make(chan string, 100)}
 	go func() {
-		defer close(c.done)
-		listening <- waitForLine(said, "listening on")
-		io.Copy(io.Discard, said)
+		defer close(c.said)
+		for lines := bufio.NewScanner(said); lines.Scan(); {
+			c.said <- lines.Text()
+		}
 	}()
-	select {
-	case err = <-listening:
-	case <-time.After(10 * time.Second):
-		err = errors.New("tcpdump does not start to listen")
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("capture on %s: %w", m.Name, err), c.stop())
+	if _, err := c.line(10*time.Second, "listening on"); err != nil {
+		return nil, errors.Join(fmt.Errorf("capture on %s: %w", m.Name, err), c.end())
 	}
 	return c, nil
 }
 
-func waitForLine(r io.Reader, part string) error {
-	lines := bufio.NewReader(r)
-	var said strings.Builder
+// line waits until tcpdump says a line with this part.
+func (c *Capture) line(limit time.Duration, part string) (string, error) {
+	var all []string
+	deadline := time.After(limit)
 	for {
-		line, err := lines.ReadString('\n')
-		said.WriteString(line)
-		if strings.Contains(line, part) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("tcpdump ended: %s", strings.TrimSpace(said.String()))
+		select {
+		case line, more := <-c.said:
+			if !more {
+				return "", fmt.Errorf("tcpdump ended: %s", strings.Join(all, "; "))
+			}
+			if strings.Contains(line, part) {
+				return line, nil
+			}
+			all = append(all, line)
+		case <-deadline:
+			return "", fmt.Errorf("tcpdump does not say %q but %s", part, strings.Join(all, "; "))
 		}
 	}
 }
 
+// countsLine is what tcpdump answers to SIGUSR1.
+var countsLine = regexp.MustCompile(`(\d+) packets? captured, (\d+) packets? received by filter`)
+
+// catchUp waits until tcpdump has written all packets that the kernel has for it: it would drop the rest when it ends.
+func (c *Capture) catchUp(ctx context.Context) error {
+	return Eventually(ctx, 10*time.Second, "tcpdump has written all packets", func() error {
+		if err := c.cmd.Process.Signal(unix.SIGUSR1); err != nil {
+			return fmt.Errorf("ask tcpdump for its counts: %w", err)
+		}
+		line, err := c.line(5*time.Second, "received by filter")
+		if err != nil {
+			return err
+		}
+		counts := countsLine.FindStringSubmatch(line)
+		if counts == nil {
+			return fmt.Errorf("read tcpdump's counts: %q", line)
+		}
+		captured, _ := strconv.Atoi(counts[1]) // digits only, says the pattern
+		received, _ := strconv.Atoi(counts[2])
+		if captured < received {
+			return fmt.Errorf("%d of %d packets are written", captured, received)
+		}
+		return nil
+	})
+}
+
 // Stop ends the capture and returns the packets, one a line, as `tcpdump -nne` prints them.
 func (c *Capture) Stop(ctx context.Context) ([]string, error) {
-	if err := c.stop(); err != nil {
+	defer c.file.Close()
+	if err := errors.Join(c.catchUp(ctx), c.end()); err != nil {
 		return nil, err
 	}
-	defer os.Remove(c.file)
-	out, err := output(exec.CommandContext(ctx, "tcpdump", "-nne", "-r", c.file))
+	if _, err := c.file.Seek(0, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("go back to the capture's first packet: %w", err)
+	}
+	read := exec.CommandContext(ctx, "tcpdump", "-nne", "-r", "-")
+	read.Stdin = c.file
+	out, err := output(read)
 	if err != nil {
 		return nil, fmt.Errorf("read the capture: %w", err)
 	}
@@ -87,13 +120,14 @@ func (c *Capture) Stop(ctx context.Context) ([]string, error) {
 	return strings.Split(out, "\n"), nil
 }
 
-// stop ends tcpdump. It runs in the machine's network namespace only, so no program stands between us and it that would
-// keep the signal to itself.
-func (c *Capture) stop() error {
+// end ends tcpdump. It runs in the machine's network namespace only, so no program stands between us and it that would keep
+// the signal to itself.
+func (c *Capture) end() error {
 	if err := c.cmd.Process.Signal(unix.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("end tcpdump: %w", err)
 	}
-	<-c.done
+	for range c.said { // until it is closed
+	}
 	c.cmd.Wait() // ended by a signal, as asked
 	return nil
 }

@@ -20,7 +20,10 @@ const usage = `usage: cluster VERB [flags]
   kubectl ARGS   kubectl as the cluster's administrator
   exec NODE CMD  a command on a node (node-1, node-2, ...), on outside or on fabric
 
+  upstream       Kubernetes' own network conformance specs on a cluster of their own; writes docs/conformance/e2e-upstream.md
+
 flags of up: -nodes N, -proxy-mode iptables|nftables, -pod-cidr CIDR, -bare (no product: nodes stay NotReady)
+WEFT_E2E_NAME names the cluster; without it, it is weft.
 `
 
 func main() {
@@ -44,6 +47,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	cfg := cluster.Default()
 	cfg.Log = os.Stdout
+	if name := os.Getenv("WEFT_E2E_NAME"); name != "" {
+		cfg.Name = name
+	}
 	switch args[0] {
 	case "up":
 		return up(ctx, cfg, args[1:])
