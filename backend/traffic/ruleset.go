@@ -71,7 +71,7 @@ func (r Ruleset) Replace(tx *knftables.Transaction) {
 	if r.Empty() {
 		return
 	}
-	tx.Add(&knftables.Table{Comment: knftables.PtrTo("kept by flanneld: edits are undone")})
+	tx.Add(&knftables.Table{Comment: knftables.PtrTo("kept by weft: edits are undone")})
 	for _, s := range r.Sets {
 		tx.Add(&knftables.Set{Name: s.Name, Type: s.Type, Flags: s.flags()})
 		for _, e := range s.Elements {
