@@ -6,20 +6,26 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 )
 
+// inside marks the process that plays the host.
+const inside = "CNIPLUGIN_TEST_HOST"
+
 // TestMain moves the tests into a network and a mount namespace of their own, which play the host: plugins run as
 // processes there, with a sysfs and a /run/netns of their own, and the machine is not touched.
 func TestMain(m *testing.M) {
-	const inside = "CNIPLUGIN_TEST_HOST"
-	if os.Geteuid() != 0 {
+	fuzzing := slices.ContainsFunc(os.Args, func(a string) bool {
+		return strings.HasPrefix(a, "-test.fuzzworker") || strings.HasPrefix(a, "-test.fuzz=") && a != "-test.fuzz="
+	})
+	if os.Geteuid() != 0 || fuzzing { // the fuzzer's workers hang on their parent by inherited files
 		os.Exit(m.Run())
 	}
 	if os.Getenv(inside) == "" {
-		os.Exit(again(inside))
+		os.Exit(again())
 	}
 	if err := becomeHost(); err != nil {
 		fmt.Fprintln(os.Stderr, "set up the test's host:", err)
@@ -28,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func again(inside string) int {
+func again() int {
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), inside+"=yes")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -58,21 +64,44 @@ func becomeHost() error {
 			return fmt.Errorf("mount on %s: %w", dir, err)
 		}
 	}
-	return exec.Command("ip", "link", "set", "lo", "up").Run()
+	if err := exec.Command("ip", "link", "set", "lo", "up").Run(); err != nil {
+		return fmt.Errorf("set lo up: %w", err)
+	}
+	return build()
 }
 
-// plugins gives a folder with the real delegates at the versions of go.mod, and this plugin.
+// plugins gives a folder with the real delegates at the versions of go.mod.
 func plugins(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"bridge", "host-local", "portmap", "bandwidth"} {
-		out, err := exec.Command("go", "tool", "-n", name).Output()
-		if err != nil {
-			t.Fatalf("build %s: %v", name, err)
-		}
-		if err := os.Symlink(strings.TrimSpace(string(out)), filepath.Join(dir, name)); err != nil {
+		if err := os.Symlink(builtPlugin(t, name), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return dir
+}
+
+// builtPlugin is the executable of a plugin in Go's build cache.
+func builtPlugin(t testing.TB, name string) string {
+	t.Helper()
+	path := os.Getenv("CNIPLUGIN_TEST_" + name)
+	if path == "" {
+		t.Fatalf("%s was not built", name)
+	}
+	return path
+}
+
+// build builds the delegates.
+func build() error {
+	for _, name := range []string{"bridge", "host-local", "portmap", "bandwidth"} {
+		out, err := exec.Command("go", "tool", "-n", name).Output()
+		if err != nil {
+			return fmt.Errorf("build %s: %w", name, err)
+		}
+		if err := os.Setenv("CNIPLUGIN_TEST_"+name, strings.TrimSpace(string(out))); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/weft-cni/weft/subnet/ipam"
 )
@@ -32,8 +35,8 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: the delegates make links")
+	if os.Getenv(inside) == "" {
+		t.Skip("needs root and the namespaces of TestMain: the delegates make links")
 	}
 	w := &world{TB: t, dir: t.TempDir(), bin: plugins(t), bridge: "cni0", version: "1.0.0"}
 	w.writeEnv("10.244.1.1/24", "")
@@ -192,4 +195,55 @@ func (w *world) empty() {
 	if r, f, p := w.reserved(), w.recorded(), w.ports(); len(r)+len(f)+p > 0 {
 		w.Errorf("left over: reservations %q, records %q, %d bridge ports", r, f, p)
 	}
+}
+
+// replace puts a shell script in the place of a plugin; $REAL is the plugin.
+func (w *world) replace(name, script string) {
+	w.Helper()
+	path := filepath.Join(w.bin, name)
+	real, err := os.Readlink(path)
+	w.must(err)
+	w.must(os.Remove(path))
+	w.must(os.WriteFile(path, []byte("#!/bin/sh\nREAL="+real+"\n"+script+"\n"), 0o755))
+}
+
+// restore puts the plugin back.
+func (w *world) restore(name string) {
+	w.Helper()
+	w.must(os.Remove(filepath.Join(w.bin, name)))
+	w.must(os.Symlink(builtPlugin(w, name), filepath.Join(w.bin, name)))
+}
+
+// until waits for a condition, which has ten seconds.
+func (w *world) until(what string, ok func() bool) {
+	w.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.Fatalf("waited ten seconds: %s", what)
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func wantCode(t testing.TB, err error, code uint, texts ...string) {
+	t.Helper()
+	var e *types.Error
+	if !errors.As(err, &e) || e.Code != code {
+		t.Errorf("got %v (%T), want code %d", err, err, code)
+		return
+	}
+	for _, text := range texts {
+		if !strings.Contains(e.Msg, text) {
+			t.Errorf("got %q, want ... %q", e.Msg, text)
+		}
+	}
+}
+
+// quiet is call for many goroutines at once.
+func (w *world) quiet(verb string, p pod, conf []byte) (string, error) {
+	return w.callWith(context.Background(), verb, p, conf, func(p *plugin) { p.stderr = io.Discard })
 }
