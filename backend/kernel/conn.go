@@ -18,6 +18,7 @@ import (
 // used from any goroutine and any thread, and a process may hold one for each of many namespaces.
 type Conn struct {
 	ns     *os.File
+	own    bool            // ns is the one that the process lives in, so that no thread has to enter it
 	handle *netlink.Handle
 	socket *nl.SocketHandle // for the messages that the library does not know
 
@@ -25,13 +26,14 @@ type Conn struct {
 	index map[string]int // our devices: name to ifindex
 }
 
-// Open connects to the network namespace of the calling thread.
+// Open connects to the network namespace of the calling thread, which has to be the one of the whole process. It enters
+// no namespace, not even that one: setns needs CAP_SYS_ADMIN, which the agent's container does not have.
 func Open() (*Conn, error) {
 	file, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return nil, fmt.Errorf("open the network namespace: %w", err)
 	}
-	return open(file)
+	return open(&Conn{ns: file, own: true})
 }
 
 // OpenAt connects to the network namespace that an open file descriptor refers to. The descriptor stays the caller's.
@@ -40,19 +42,19 @@ func OpenAt(fd int) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("duplicate the descriptor of a network namespace: %w", err)
 	}
-	return open(os.NewFile(uintptr(own), "netns"))
+	return open(&Conn{ns: os.NewFile(uintptr(own), "netns")})
 }
 
-func open(ns *os.File) (*Conn, error) {
-	c := &Conn{ns: ns, index: map[string]int{}}
+func open(c *Conn) (*Conn, error) {
+	c.index = map[string]int{}
 	var err error
 	if c.handle, err = netlink.NewHandleAt(c.nsHandle(), unix.NETLINK_ROUTE); err != nil {
-		return nil, errors.Join(fmt.Errorf("open rtnetlink: %w", err), ns.Close())
+		return nil, errors.Join(fmt.Errorf("open rtnetlink: %w", err), c.ns.Close())
 	}
 	socket, err := nl.GetNetlinkSocketAt(c.nsHandle(), netns.None(), unix.NETLINK_ROUTE)
 	if err != nil {
 		c.handle.Close()
-		return nil, errors.Join(fmt.Errorf("open rtnetlink: %w", err), ns.Close())
+		return nil, errors.Join(fmt.Errorf("open rtnetlink: %w", err), c.ns.Close())
 	}
 	_ = socket.SetExtAck(true) // without it errors are numbers only
 	_ = socket.SetSendTimeout(&nl.SocketTimeoutTv)
@@ -61,7 +63,13 @@ func open(ns *os.File) (*Conn, error) {
 	return c, nil
 }
 
-func (c *Conn) nsHandle() netns.NsHandle { return netns.NsHandle(c.ns.Fd()) }
+// nsHandle is where sockets are to be opened; none means where the calling thread is.
+func (c *Conn) nsHandle() netns.NsHandle {
+	if c.own {
+		return netns.None()
+	}
+	return netns.NsHandle(c.ns.Fd())
+}
 
 // Close closes the sockets. What was applied stays in the kernel.
 func (c *Conn) Close() {
