@@ -1,0 +1,322 @@
+package vxlan_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/tests/nstest"
+)
+
+func TestPodsOfThreeNodesReachEachOtherInEveryFamily(t *testing.T) {
+	for name, fam := range map[string]families{"IPv4": v4, "IPv6": v6, "dual": dual} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 3, fam)
+			c.reachAll(5 * time.Second)
+		})
+	}
+}
+
+func TestDeviceAndEntriesReadAsFlannelsInIPAndBridge(t *testing.T) {
+	c := newCluster(t, 2, v4)
+	a := c.nodes[0]
+	a.cfg.Port = 8472
+	p := peer(2)
+	p.Port = 8472
+	a.know(p)
+	a.sync()
+	link := a.IP("-d link show flannel.1")
+	want := "vxlan id 1 local 192.168.50.1 dev eth0 srcport 0 0 dstport 8472 nolearning ttl auto ageing 300 udpcsum noudp6zerocsumtx noudp6zerocsumrx"
+	if !strings.Contains(link, want) || !strings.Contains(link, "mtu 1450") || !strings.Contains(link, "UP") {
+		t.Errorf("device:\n%s", link)
+	}
+	got := a.IP("-4 -br addr show flannel.1") + a.IP("-4 route show dev flannel.1") +
+		a.IP("neigh show dev flannel.1 nud permanent") + a.Bridge("fdb show dev flannel.1")
+	lines := `flannel.1        UNKNOWN        10.244.1.0/32 
+10.244.2.0/24 via 10.244.2.0 proto 87 onlink 
+10.244.2.0 lladdr 0a:00:00:00:00:02 PERMANENT 
+0a:00:00:00:00:02 dst 192.168.50.2 self permanent
+`
+	if d := cmp.Diff(lines, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestFullSizedPacketsPassAndLargerOnesDoNot(t *testing.T) { // V-07
+	for name, fam := range map[string]families{"IPv4": v4, "IPv6": v6} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 2, fam)
+			a, b := c.nodes[0], c.nodes[1]
+			c.reachAll(5 * time.Second)
+			wire := a.Capture("eth0")
+			dst := b.podAddrs()[0].Addr()
+			mtu := a.cfg.PodMTU()
+			if r := a.pod.Ping(nstest.Ping{Dst: dst, Size: mtu, DF: true}, 5); len(r.Lost) > 0 {
+				t.Errorf("%d bytes: %s", mtu, r)
+			}
+			if r := a.pod.Ping(nstest.Ping{Dst: dst, Size: mtu + 1, DF: true}, 3); len(r.Lost) != r.Sent {
+				t.Errorf("%d bytes passed: %s", mtu+1, r)
+			}
+			if n := wire.Count(func(f []byte) bool { return len(f) > 14+1500 }); n > 0 {
+				t.Errorf("%d frames larger than the underlay's MTU", n)
+			}
+			wire.Wait(t, time.Second, func(f []byte) bool { return len(f) == 14+1500 })
+		})
+	}
+}
+
+func TestTheOuterChecksumIsZeroOrRight(t *testing.T) { // V-08: what a receiver would call a bad checksum
+	c := newCluster(t, 2, v4)
+	a, b := c.nodes[0], c.nodes[1]
+	c.reachAll(5 * time.Second)
+	at := netip.AddrPortFrom(b.podAddrs()[0].Addr(), 7000)
+	b.pod.TCPEcho(at)
+	// masqueraded on the way in, as kube-proxy does with a Service's packets
+	a.SetNFT(`table ip nat { chain postrouting { type nat hook postrouting priority srcnat
+		oifname "flannel.1" masquerade
+	}
+	}`)
+	a.IP("link set eth0 txqueuelen 1000")
+	a.Run("ethtool", "-K", "eth0", "tx", "off")
+	wire := a.Capture("eth0")
+	seen, err := a.pod.Seen("tcp", at, time.Second)
+	if err != nil || seen.Addr() != netip.MustParseAddr("10.244.1.0") {
+		t.Fatalf("seen as %v, %v", seen, err)
+	}
+	toB := func(frame []byte) bool {
+		dst, _, _, _, ok := nstest.VXLAN(frame)
+		return ok && dst == [4]byte{192, 168, 50, 2}
+	}
+	nstest.Eventually(t, time.Second, func() error {
+		if n := wire.Count(toB); n < 3 {
+			return fmt.Errorf("%d packets captured", n)
+		}
+		return nil
+	})
+	if n := wire.Count(func(frame []byte) bool { return toB(frame) && !udpChecksumGood(frame[14:]) }); n > 0 {
+		t.Errorf("%d packets with a bad outer checksum", n)
+	}
+}
+
+// udpChecksumGood checks an IPv4 packet with UDP in it.
+func udpChecksumGood(ip []byte) bool {
+	udp := ip[int(ip[0]&0xf)*4 : binary.BigEndian.Uint16(ip[2:])]
+	if udp[6] == 0 && udp[7] == 0 {
+		return true
+	}
+	sum := uint32(17 + len(udp))
+	for _, part := range [][]byte{ip[12:20], udp} {
+		for i, b := range part {
+			sum += uint32(b) << (8 * (1 - i%2))
+		}
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return sum == 0xffff
+}
+
+func TestNodesOnTwoPortsTalkWhenEachListensOnBoth(t *testing.T) {
+	c := newCluster(t, 2, v4)
+	a, b := c.nodes[0], c.nodes[1]
+	b.cfg.Port = 8472
+	for _, h := range c.nodes {
+		h.know(peer(h.i%2 + 1))
+	}
+	a.know(b.announced())
+	b.sync()
+	if ops := a.sync(); len(ops) != 1 || !strings.Contains(ops[0].String(), "port 8472") {
+		t.Errorf("a peer's port is in its forwarding entry only: %v", ops)
+	}
+	wire := b.Capture("eth0")
+	// the traffic rules do this for the ports that differ (decision 11)
+	b.SetNFT("table inet mixed { chain c { type filter hook prerouting priority raw - 1\n udp dport 4789 udp dport set 8472\n}\n}")
+	a.SetNFT("table inet mixed { chain c { type filter hook prerouting priority raw - 1\n udp dport 8472 udp dport set 4789\n}\n}")
+	c.reachAll(5 * time.Second)
+	for _, port := range []uint16{4789, 8472} {
+		wire.Wait(t, time.Second, func(f []byte) bool {
+			_, p, _, _, ok := nstest.VXLAN(f)
+			return ok && p == port
+		})
+	}
+}
+
+func TestLearningOffFloodsNothingAndKeepsOneDestinationForAMAC(t *testing.T) { // V-14
+	c := newCluster(t, 2, v4)
+	a := c.nodes[0]
+	a.Run("bridge", "fdb", "append", "00:00:00:00:00:00", "dev", "flannel.1", "dst", "192.168.50.2", "self", "permanent")
+	a.Run("bridge", "fdb", "append", "00:00:00:00:00:00", "dev", "flannel.1", "dst", "192.168.50.9", "self", "permanent")
+	a.Run("bridge", "fdb", "append", "0a:00:00:00:00:02", "dev", "flannel.1", "dst", "192.168.50.9", "self", "permanent")
+	a.Run("bridge", "fdb", "add", "0a:00:00:00:00:77", "dev", "flannel.1", "dst", "192.168.50.9", "self", "dynamic")
+	a.Run("bridge", "fdb", "replace", "0a:00:00:00:00:02", "dev", "flannel.1", "dst", "192.168.50.9", "self", "dynamic")
+	a.sync()
+	if d := cmp.Diff("0a:00:00:00:00:02 dst 192.168.50.2 self permanent\n", a.Bridge("fdb show dev flannel.1")); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	wire := a.Capture("eth0")
+	a.IP("neigh replace 10.244.2.77 lladdr 0a:00:00:00:00:78 dev flannel.1 nud reachable")
+	a.IP("route add 10.244.77.0/24 via 10.244.2.77 dev flannel.1 onlink")
+	if r := a.Ping(nstest.Ping{Dst: netip.MustParseAddr("10.244.77.1")}, 3); len(r.Lost) != r.Sent {
+		t.Errorf("an unknown MAC answers: %s", r)
+	}
+	c.reach(a, 5*time.Second)
+	n := wire.Count(func(f []byte) bool {
+		_, _, _, inner, ok := nstest.VXLAN(f)
+		return ok && string(inner[:6]) == "\x0a\x00\x00\x00\x00\x78"
+	})
+	if n > 0 {
+		t.Errorf("%d frames to an unknown MAC left the node", n)
+	}
+}
+
+func TestARestartWritesNothingAndLosesNothing(t *testing.T) { // V-12, P-01
+	c := newCluster(t, 3, dual)
+	a := c.nodes[0]
+	c.reachAll(5 * time.Second)
+	before, events := a.index("flannel.1"), a.Monitor()
+	ping := a.pod.StartPing(nstest.Ping{Dst: c.nodes[1].podAddrs()[0].Addr()})
+	back := c.nodes[1].pod.StartPing(nstest.Ping{Dst: a.podAddrs()[0].Addr()})
+	for range 20 {
+		conn, err := kernel.OpenAt(a.FD()) // a new process knows nothing
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := a.conn
+		a.conn = conn
+		if ops := a.sync(); len(ops) > 0 {
+			t.Errorf("a restart writes: %v", ops)
+		}
+		old.Close()
+	}
+	for _, r := range []nstest.PingResult{ping.Stop(), back.Stop()} {
+		if len(r.Lost) > 0 {
+			t.Errorf("lost: %s", r)
+		}
+	}
+	for _, e := range events.Events() {
+		if e.Index == before || strings.Contains(e.String(), "route") {
+			t.Errorf("the kernel was written to: %s", e)
+		}
+	}
+	if after := a.index("flannel.1"); after != before {
+		t.Errorf("device %d became %d", before, after)
+	}
+}
+
+func TestUnchangedPeersSeeNoEventWhenOthersComeAndGo(t *testing.T) { // P-01
+	c := newCluster(t, 3, v4)
+	a := c.nodes[0]
+	c.reachAll(5 * time.Second)
+	// while the daemon was away, node 3 was deleted and nodes 4 and 5 joined
+	a.forget("n3")
+	a.know(peer(4), peer(5))
+	events := a.Monitor()
+	ping := a.pod.StartPing(nstest.Ping{Dst: c.nodes[1].podAddrs()[0].Addr()})
+	a.sync()
+	if r := ping.Stop(); len(r.Lost) > 0 {
+		t.Errorf("the unchanged peer lost packets: %s", r)
+	}
+	count := map[string]int{}
+	for _, e := range events.Events() {
+		if strings.Contains(string(e.Body), "\x0a\xf4\x02\x00") || strings.Contains(string(e.Body), "\x0a\x00\x00\x00\x00\x02") {
+			t.Errorf("the unchanged peer was touched: %s", e)
+		}
+		if e.Index == a.index("flannel.1") || strings.Contains(e.String(), "route") {
+			count[strings.Fields(e.String())[0]+" "+strings.Fields(e.String())[1]]++
+		}
+	}
+	// two entries for each new peer, and one more: the kernel calls a neighbour failed before it removes it
+	want := map[string]int{"new neigh": 4 + 1, "new route": 2, "del neigh": 2, "del route": 1}
+	if d := cmp.Diff(want, count); d != "" {
+		t.Errorf("notifications (-want +got):\n%s", d)
+	}
+	if left := a.IP("route show dev flannel.1") + a.IP("neigh show dev flannel.1") + a.Bridge("fdb show dev flannel.1"); strings.Contains(left, "244.3.0") ||
+		strings.Contains(left, "50.3") {
+		t.Errorf("of the deleted peer something is left:\n%s", left)
+	}
+}
+
+func TestAPeersNewMACAndAddressReplaceTheOldEntries(t *testing.T) { // P-03, P-04, P-05
+	c := newCluster(t, 2, v4)
+	a, b := c.nodes[0], c.nodes[1]
+	c.reachAll(5 * time.Second)
+	fdb := func() string { return a.Bridge("fdb show dev flannel.1") }
+
+	t.Run("P-03_a_new_MAC", func(t *testing.T) {
+		b.cfg.VTEPs[0].MAC = subnet.MAC{0x0a, 0, 0, 0, 0, 0x22}
+		b.sync()
+		a.know(changed(b.announced(), 0, func(e *subnet.Endpoint) { e.MAC[5] = 0x22 }))
+		a.sync()
+		if d := cmp.Diff("0a:00:00:00:00:22 dst 192.168.50.2 self permanent\n", fdb()); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		c.reachAll(5 * time.Second)
+	})
+	t.Run("P-04_a_new_public_IP", func(t *testing.T) {
+		b.IP("addr add 192.168.50.33/24 dev eth0")
+		b.cfg.VTEPs[0].Local = netip.MustParseAddr("192.168.50.33")
+		ping := a.pod.StartPing(nstest.Ping{Dst: b.podAddrs()[0].Addr()})
+		start := time.Now()
+		b.sync()
+		a.know(changed(b.announced(), 0, func(e *subnet.Endpoint) { e.MAC[5], e.PublicIP = 0x22, b.cfg.VTEPs[0].Local }))
+		a.sync()
+		took := time.Since(start)
+		if r := ping.Stop(); len(r.Lost) > int(took/(10*time.Millisecond))+5 {
+			t.Errorf("lost more than what was on the way within %v: %s", took, r)
+		}
+		if d := cmp.Diff("0a:00:00:00:00:22 dst 192.168.50.33 self permanent\n", fdb()); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		c.reachAll(5 * time.Second)
+	})
+	t.Run("P-05_another_node_of_the_same_name", func(t *testing.T) {
+		p := peer(7)
+		p.Name = b.announced().Name
+		a.know(p)
+		a.sync()
+		if got := fdb() + a.IP("route show dev flannel.1") + a.IP("neigh show dev flannel.1"); strings.Contains(got, ".2.0") || strings.Contains(got, "50.33") {
+			t.Errorf("the old identity is left:\n%s", got)
+		}
+	})
+}
+
+func TestFlannelsEntriesAreAdoptedWithoutALoss(t *testing.T) { // a node that is migrated, 12.A.1
+	c := newCluster(t, 2, v4)
+	a := c.nodes[0]
+	c.reachAll(5 * time.Second)
+	a.IP("route replace 10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink") // proto boot
+	a.IP("route replace 10.244.9.0/24 via 10.244.9.0 dev flannel.1 onlink") // a node that was deleted long ago
+	a.IP("neigh replace 10.244.9.0 lladdr 0a:00:00:00:00:09 dev flannel.1 nud permanent")
+	ping := a.pod.StartPing(nstest.Ping{Dst: c.nodes[1].podAddrs()[0].Addr()})
+	a.sync()
+	if r := ping.Stop(); len(r.Lost) > 0 {
+		t.Error(r)
+	}
+	if d := cmp.Diff("10.244.2.0/24 via 10.244.2.0 proto 87 onlink \n", a.IP("-4 route show dev flannel.1")); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestTwoHundredNodesThatJoinAtOnceAreThereAfterOneRound(t *testing.T) { // P-08
+	c := newCluster(t, 1, v4)
+	a := c.nodes[0]
+	var many []subnet.Peer
+	for i := range 200 {
+		p := peer(byte(i + 2))
+		p.Name = fmt.Sprintf("n%d", i+2)
+		many = append(many, p)
+	}
+	a.know(many...)
+	start := time.Now()
+	if ops := a.sync(); len(ops) != 600 {
+		t.Errorf("%d changes", len(ops))
+	}
+	t.Logf("200 peers in %v", time.Since(start))
+}
