@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-cni/weft/tests/e2e/cluster"
 )
 
 // pairs lists all ordered pairs of pods, a pod with itself left out.
@@ -63,9 +65,7 @@ func TestN13ThePodsAddressIsKeptBetweenPods(t *testing.T) {
 func TestAPodReachesEveryHostAndKeepsItsAddressOnItsOwn(t *testing.T) {
 	pods := podOnEachNode(t)
 	for _, n := range suite.Nodes()[:3] {
-		server := n.Command(t.Context(), "probe", "serve")
-		must(t, server.Start())
-		t.Cleanup(func() { n.Exec(contextOfCleanup(), "pkill", "-x", "probe") }) // the node's own; pods have theirs in other PID namespaces
+		serveOn(t, n.Machine)
 		for _, p := range pods {
 			var got string
 			var err error
@@ -80,6 +80,18 @@ func TestAPodReachesEveryHostAndKeepsItsAddressOnItsOwn(t *testing.T) {
 			}
 		}
 	}
+}
+
+// serveOn runs the measuring server on a host until the test ends.
+func serveOn(t *testing.T, m cluster.Machine) {
+	t.Helper()
+	server := m.Network().Command(t.Context(), "probe", "serve")
+	must(t, server.Start())
+	t.Cleanup(func() { server.Process.Kill(); server.Wait() })
+	eventually(t, 10*time.Second, "the server on "+m.Name+" listens", func() error {
+		_, err := m.Exec(t.Context(), curl("http://127.0.0.1:8080/hostname")...)
+		return err
+	})
 }
 
 func nodeIP(t *testing.T, name string) string {
@@ -110,9 +122,7 @@ func TestM12EveryHostReachesEveryPod(t *testing.T) {
 
 func TestAPodReachesTheOutsideUnderItsNodesAddress(t *testing.T) {
 	pods := podOnEachNode(t)
-	server := suite.Outside.Command(t.Context(), "probe", "serve")
-	must(t, server.Start())
-	t.Cleanup(func() { server.Process.Kill(); server.Wait() })
+	serveOn(t, suite.Outside)
 	capture, err := suite.Outside.Capture(t.Context(), "eth0", "src net "+suite.Config.PodCIDR)
 	must(t, err)
 	for _, p := range pods {

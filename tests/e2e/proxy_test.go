@@ -45,9 +45,7 @@ func TestK13KubeProxyInNftablesMode(t *testing.T) {
 			return nil
 		})
 	}
-	server := suite.Outside.Command(t.Context(), "probe", "serve")
-	must(t, server.Start())
-	defer func() { server.Process.Kill(); server.Wait() }()
+	serveOn(t, suite.Outside)
 	for _, p := range pods {
 		eventually(t, 10*time.Second, p.Name+" reaches the outside under its node's address", func() error {
 			got, err := p.get(t, "http://"+outside+":8080/clientip")

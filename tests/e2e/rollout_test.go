@@ -11,9 +11,7 @@ import (
 // means not back one second after the last packet was sent.
 func TestD14ARolloutAndAKillLoseNoPacketAndNoConnection(t *testing.T) {
 	pods := podOnEachNode(t)
-	server := suite.Outside.Command(t.Context(), "probe", "serve")
-	must(t, server.Start())
-	t.Cleanup(func() { server.Process.Kill(); server.Wait() })
+	serveOn(t, suite.Outside)
 	capture, err := suite.Outside.Capture(t.Context(), "eth0", "src net "+suite.Config.PodCIDR)
 	must(t, err)
 

@@ -19,7 +19,7 @@ import (
 // Capture is tcpdump running on a machine.
 type Capture struct {
 	cmd  *exec.Cmd
-	file *os.File // tcpdump's output
+	file *os.File    // tcpdump's output
 	said chan string // tcpdump's lines; closed when it has ended
 }
 
@@ -30,7 +30,7 @@ func (m Machine) Capture(ctx context.Context, device, filter string) (*Capture, 
 		return nil, fmt.Errorf("make a file for the capture: %w", err)
 	}
 	os.Remove(file.Name()) // open is enough, and leaves nothing behind whatever happens
-	cmd := namespaceMachine(m.Name, m.netns).Command(ctx, "tcpdump", "--immediate-mode", "-n", "-U", "-i", device, "-w", "-", filter)
+	cmd := m.Network().Command(ctx, "tcpdump", "--immediate-mode", "-n", "-U", "-i", device, "-w", "-", filter)
 	cmd.Stdout = file
 	said, err := cmd.StderrPipe()
 	if err != nil {

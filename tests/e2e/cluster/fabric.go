@@ -62,7 +62,7 @@ func (f fabric) build(ctx context.Context) error {
 		route add default via `+outsideRouter); err != nil {
 		return err
 	}
-	router := namespaceMachine("fabric", f.netns("fabric"))
+	router := namespaceMachine("fabric", f.netns("fabric"), "")
 	_, err := router.Exec(ctx, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1", "net.bridge.bridge-nf-call-iptables=0",
 		"net.bridge.bridge-nf-call-ip6tables=0")
 	return err

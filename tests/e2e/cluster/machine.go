@@ -15,11 +15,19 @@ type Machine struct {
 	Name  string
 	enter []string // the command line that enters it
 	netns string   // the name of its network namespace on this machine
+	path  string   // where it finds the cluster's programs, if not where nodes do
 }
 
-// namespaceMachine is a machine that is only a network namespace: it shares the host's files.
-func namespaceMachine(name, netns string) Machine {
-	return Machine{Name: name, enter: enterNetns(netns), netns: netns}
+// namespaceMachine is a machine that is only a network namespace: it shares the host's files. programs is its folder of the
+// cluster's programs.
+func namespaceMachine(name, netns, programs string) Machine {
+	return Machine{Name: name, enter: enterNetns(netns), netns: netns, path: programs + ":"}
+}
+
+// Network is the machine's network namespace alone. A command that is started there has no program between it and the
+// caller that would keep a signal to itself, so it can be stopped.
+func (m Machine) Network() Machine {
+	return Machine{Name: m.Name, enter: enterNetns(m.netns), netns: m.netns, path: m.path}
 }
 
 func enterNetns(name string) []string { return []string{"ip", "netns", "exec", name} }
@@ -28,7 +36,7 @@ func enterNetns(name string) []string { return []string{"ip", "netns", "exec", n
 func (m Machine) Command(ctx context.Context, args ...string) *exec.Cmd {
 	line := append(append([]string{}, m.enter...), args...)
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
-	cmd.Env = []string{"PATH=" + node.Path, "HOME=/root", "LANG=C.UTF-8", "KUBECONFIG=/etc/kubernetes/admin.conf"}
+	cmd.Env = []string{"PATH=" + m.path + node.Path, "HOME=/root", "LANG=C.UTF-8", "KUBECONFIG=/etc/kubernetes/admin.conf"}
 	return cmd
 }
 

@@ -36,11 +36,13 @@ func prepare(cfg Config) (*Cluster, error) {
 		return nil, err
 	}
 	f := newFabric(cfg.Name)
+	dir := filepath.Join(cache.Dir, "clusters", cfg.Name)
+	programs := filepath.Join(dir, "programs")
 	return &Cluster{
 		Config:   cfg,
-		Outside:  namespaceMachine("outside", f.netns("outside")),
-		Fabric:   namespaceMachine("fabric", f.netns("fabric")),
-		dir:      filepath.Join(cache.Dir, "clusters", cfg.Name),
+		Outside:  namespaceMachine("outside", f.netns("outside"), programs),
+		Fabric:   namespaceMachine("fabric", f.netns("fabric"), programs),
+		dir:      dir,
 		cache:    cache,
 		binaries: artifacts.Binaries{Own: cache.OwnPrograms()},
 		fabric:   f,
