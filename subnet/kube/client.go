@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -18,12 +19,25 @@ type ClientOptions struct {
 	KubeconfigFile string // --kubeconfig-file
 	APIURL         string // --kube-api-url; wins over the file's server
 	UserAgent      string // "weft/VERSION"
+
+	// Dial makes connections; nil means from the network namespace of the process.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Client is a connection to the API server and the URL for messages.
 type Client struct {
 	kubernetes.Interface
 	Server string
+
+	way contact // whether the server is reached; any request tells
+}
+
+// Reason says why the API server is not reached, or "" while it is or nothing was asked of it yet.
+func (c *Client) Reason() string {
+	if _, _, cause := c.way.state(); cause != nil {
+		return Explain(c.Server, cause)
+	}
+	return ""
 }
 
 // NewClient makes a client. It does not talk to the server; errors concern files and addresses, and may go away when
@@ -46,11 +60,15 @@ func NewClient(o ClientOptions) (*Client, error) {
 		Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3,
 	}}
 	config.Dial = dialer.DialContext
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
+	if o.Dial != nil {
+		config.Dial = o.Dial
+	}
+	c := &Client{Server: config.Host}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return witness{next, &c.way} })
+	if c.Interface, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("make a client for the API server %s: %w", config.Host, err)
 	}
-	return &Client{Interface: client, Server: config.Host}, nil
+	return c, nil
 }
 
 func restConfig(o ClientOptions) (*rest.Config, error) {
@@ -71,7 +89,7 @@ func restConfig(o ClientOptions) (*rest.Config, error) {
 	return config, nil
 }
 
-// call bounds one short request.
+// call bounds one short request. A server that takes twenty seconds for each answer is slow and not away.
 func call(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, 10*time.Second)
+	return context.WithTimeout(ctx, 30*time.Second)
 }

@@ -5,61 +5,72 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// contact remembers how the API server last answered.
+// contact remembers since when something does not work and why. The zero value means that nothing is known.
 type contact struct {
-	server string
-
-	// mu protects the fields below, which several requests write and health checks read.
+	// mu protects the fields below, which requests write and health checks read.
 	mu    sync.Mutex
-	lost  time.Time // since when it has not answered; zero while it does
-	cause error     // why; nil before the first answer
+	heard bool      // there was an outcome
+	lost  time.Time // zero while it works
+	cause error
 }
 
-func newContact(server string, now time.Time) *contact { return &contact{server: server, lost: now} }
-
-// note takes the outcome of a request and reports whether contact was lost or made by it.
-func (c *contact) note(err error, now time.Time) (turned bool) {
-	if errors.Is(err, context.Canceled) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return false // our own doing, or a plain "list again"
+// note takes an outcome and reports whether it is news: the first one, a loss or a return.
+func (c *contact) note(err error, now time.Time) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false // our own doing
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	turned = (err == nil) != (c.lost.IsZero()) || err != nil && c.cause == nil
-	if err == nil {
-		c.lost, c.cause = time.Time{}, nil
-		return turned
-	}
-	if c.lost.IsZero() {
+	news := !c.heard || (err == nil) != (c.cause == nil)
+	switch {
+	case err == nil:
+		c.lost = time.Time{}
+	case c.lost.IsZero():
 		c.lost = now
 	}
-	c.cause = err
-	return turned
+	c.heard, c.cause = true, err
+	return news
 }
 
-// stale tells since when the API server has not answered.
-func (c *contact) stale() (time.Time, bool) {
+// state is what was noted last; cause is nil while it works or nothing is known.
+func (c *contact) state() (heard bool, lost time.Time, cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.lost, !c.lost.IsZero()
+	return c.heard, c.lost, c.cause
 }
 
-// reason is a sentence on what is wrong, or "".
-func (c *contact) reason() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.lost.IsZero():
-		return ""
-	case c.cause == nil:
-		return fmt.Sprintf("no answer yet from the API server %s", c.server)
+// witness watches the way to the API server. client-go hides much of what happens there: it repeats a request on a
+// connection that breaks for ten seconds before it says so, and turns a watch that cannot be made into an empty one.
+type witness struct {
+	next http.RoundTripper
+	way  *contact
+}
+
+// RoundTrip passes the request on and notes whether it got through; any answer counts.
+func (w witness) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := w.next.RoundTrip(r)
+	w.way.note(err, time.Now())
+	if o, ok := r.Context().Value(outcomeKey{}).(*outcome); ok {
+		o.err = err
 	}
-	return Explain(c.server, c.cause)
+	return resp, err
+}
+
+// outcome, put into the context of a request, tells how its last try on the way went.
+type outcome struct{ err error }
+
+type outcomeKey struct{}
+
+func withOutcome(ctx context.Context) (context.Context, *outcome) {
+	o := &outcome{}
+	return context.WithValue(ctx, outcomeKey{}, o), o
 }
 
 // Explain says in one sentence why a request to the API server did not work and what to look at.
@@ -83,8 +94,8 @@ func unreachable(err error) bool {
 }
 
 // attempt calls until the server is reached, about once a second, so that work goes on within two seconds after the
-// way is free again; client-go's reflector alone would wait up to a minute. Answers of the server, bad ones too, are
-// returned: for those the reflector's own growing delays spare the server.
+// way is free again; client-go's reflector alone would list everything anew each time. Answers of the server, bad ones
+// too, are returned: for those the reflector's own growing delays spare the server.
 func attempt[T any](ctx context.Context, note func(error), call func() (T, error)) (T, error) {
 	for {
 		began := time.Now()

@@ -60,7 +60,9 @@ func (e *Events) Warn(ctx context.Context, self subnet.Self, reason, text string
 	if !e.due(name, now) {
 		return
 	}
-	if err := e.write(ctx, event(self, name, reason, text, now)); err != nil {
+	ev := event(self, reason, text)
+	ev.Name, ev.FirstTimestamp, ev.LastTimestamp = name, metav1.NewTime(now), metav1.NewTime(now)
+	if err := e.write(ctx, ev); err != nil {
 		e.log.Debug("the Event could not be written", "reason", reason, "err", err)
 	}
 }
@@ -94,14 +96,14 @@ func (e *Events) write(ctx context.Context, ev *corev1.Event) error {
 	return err
 }
 
-func event(self subnet.Self, name, reason, text string, now time.Time) *corev1.Event {
-	at := metav1.NewTime(now.Truncate(time.Second))
+// event is a Warning about the own Node, without name and times.
+func event(self subnet.Self, reason, text string) *corev1.Event {
 	return &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault}, // where Events of Nodes live
+		ObjectMeta:     metav1.ObjectMeta{Namespace: metav1.NamespaceDefault}, // where Events of Nodes live
 		InvolvedObject: corev1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: self.Name, UID: types.UID(self.UID)},
 		Reason:         reason, Message: text, Type: corev1.EventTypeWarning,
-		Source:         corev1.EventSource{Component: "flanneld", Host: self.Name},
-		FirstTimestamp: at, LastTimestamp: at, Count: 1,
+		Source: corev1.EventSource{Component: "flanneld", Host: self.Name},
+		Count:  1,
 	}
 }
 

@@ -20,7 +20,7 @@ type NameSource struct {
 }
 
 // NodeName returns the own Node's name. When it has to ask for the pod it does so until the API server answers or ctx
-// ends, and hands each failed try to report in words; report may be nil.
+// ends, and hands what is in the way to report, in words and never twice at a time; report may be nil.
 func NodeName(ctx context.Context, client *Client, src NameSource, report func(reason string)) (string, error) {
 	if src.NodeName != "" {
 		return src.NodeName, nil
@@ -28,6 +28,7 @@ func NodeName(ctx context.Context, client *Client, src NameSource, report func(r
 	if src.PodName == "" || src.PodNamespace == "" {
 		return "", ErrNoName
 	}
+	defer watchWay(ctx, client, report)()
 	for {
 		began := time.Now()
 		name, err := podNode(ctx, client, src)
@@ -37,11 +38,35 @@ func NodeName(ctx context.Context, client *Client, src NameSource, report func(r
 		if ctx.Err() != nil {
 			return "", fmt.Errorf("find the node of pod %s/%s: %w", src.PodNamespace, src.PodName, context.Cause(ctx))
 		}
-		if report != nil {
-			report(Explain(client.Server, err) + "; NODE_NAME from the downward API would make this request needless")
+		if report != nil && !unreachable(err) {
+			report(Explain(client.Server, err) + nameHint)
 		}
 		pause(ctx, began)
 	}
+}
+
+const nameHint = "; NODE_NAME from the downward API would make this request needless"
+
+// watchWay reports each reason why the server is not reached, while a request that client-go repeats by itself says
+// nothing. The function that it returns ends it.
+func watchWay(ctx context.Context, client *Client, report func(string)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		last := ""
+		for ctx.Err() == nil {
+			if reason := client.Reason(); reason != last && reason != "" && report != nil {
+				last = reason
+				report(reason + nameHint)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
 }
 
 func podNode(ctx context.Context, client *Client, src NameSource) (string, error) {

@@ -27,7 +27,7 @@ func statusPatch(annotations map[string]string, condition bool, now metav1.Time)
 	}
 	body, err := json.Marshal(patch)
 	if err != nil {
-		panic(fmt.Sprintf("marshal maps of text: %v", err))
+		panic(fmt.Sprintf("marshal a patch: %v", err)) // impossible: maps of text and a struct of text and times
 	}
 	return body
 }

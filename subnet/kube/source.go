@@ -33,7 +33,8 @@ type SourceConfig struct {
 type Source struct {
 	cfg     SourceConfig
 	log     *slog.Logger
-	contact *contact
+	began   time.Time
+	answers contact // how lists and watches are answered; the client knows of the way
 	store   *store
 	memory  Memory        // of the builder alone
 	dirty   chan struct{} // holds one token when the store changed since the last build
@@ -53,9 +54,8 @@ var _ subnet.Source = (*Source)(nil)
 // NewSource makes a Source; Run makes it work.
 func NewSource(cfg SourceConfig) *Source {
 	s := &Source{
-		cfg: cfg, log: cfg.Log, memory: Remember(cfg.LastGood),
-		contact: newContact(cfg.Client.Server, time.Now()),
-		dirty:   make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		cfg: cfg, log: cfg.Log, memory: Remember(cfg.LastGood), began: time.Now(),
+		dirty: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 	}
 	s.store = newStore(cfg.NodeName, cfg.Rules, func() { poke(s.dirty) })
 	s.published.Store(&published{snapshot: subnet.Snapshot{Self: subnet.Self{Name: cfg.NodeName}}})
@@ -73,8 +73,11 @@ func (s *Source) Changed() <-chan struct{} { return s.changed }
 
 // Reason says why there is no complete snapshot, or why it is out of date; "" when neither is so.
 func (s *Source) Reason() string {
-	if reason := s.contact.reason(); reason != "" {
+	if reason := s.cfg.Client.Reason(); reason != "" {
 		return reason
+	}
+	if _, _, cause := s.answers.state(); cause != nil {
+		return Explain(s.cfg.Client.Server, cause)
 	}
 	if _, complete := s.Snapshot(); !complete {
 		return fmt.Sprintf("waiting for the list of Nodes from the API server %s", s.cfg.Client.Server)
@@ -82,8 +85,18 @@ func (s *Source) Reason() string {
 	return ""
 }
 
-// Stale tells since when the API server has been away, if it is. Before the first contact that is since NewSource.
-func (s *Source) Stale() (since time.Time, stale bool) { return s.contact.stale() }
+// Stale tells since when the API server has been away, if it is. Before the first list that is since NewSource.
+func (s *Source) Stale() (since time.Time, stale bool) {
+	if _, complete := s.Snapshot(); !complete {
+		return s.began, true
+	}
+	for _, c := range []*contact{&s.cfg.Client.way, &s.answers} {
+		if _, lost, _ := c.state(); !lost.IsZero() {
+			return lost, true
+		}
+	}
+	return time.Time{}, false
+}
 
 // Run watches until ctx ends. It returns only then.
 func (s *Source) Run(ctx context.Context) error {
@@ -113,9 +126,8 @@ func (s *Source) readSelf(ctx context.Context) {
 	node, err := s.cfg.Client.CoreV1().Nodes().Get(ctx, s.cfg.NodeName, metav1.GetOptions{ResourceVersion: "0"})
 	if err == nil {
 		s.store.put(node)
-	}
-	if !apierrors.IsNotFound(err) {
-		s.note(err)
+	} else {
+		s.log.Debug("read the own node", "err", err) // the list comes next, and says more
 	}
 }
 
@@ -156,14 +168,25 @@ func (s *Source) listWatch(ctx context.Context) cache.ListerWatcher {
 			return list, nil
 		},
 		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return attempt(ctx, s.note, func() (watch.Interface, error) { return nodes.Watch(ctx, o) })
+			return attempt(ctx, s.note, func() (watch.Interface, error) {
+				ctx, way := withOutcome(ctx)
+				w, err := nodes.Watch(ctx, o)
+				if err == nil && way.err != nil { // an empty watch, after which the reflector would list
+					w.Stop()
+					return nil, way.err
+				}
+				return w, err
+			})
 		},
 	}, s.cfg.Client.Interface)
 }
 
-// note takes the outcome of a request and logs when the contact turns.
+// note takes how a list or a watch was answered, and logs what is news.
 func (s *Source) note(err error) {
-	if !s.contact.note(err, time.Now()) {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		err = nil // "list again" is an answer like any other
+	}
+	if !s.answers.note(err, time.Now()) {
 		return
 	}
 	if err != nil {
