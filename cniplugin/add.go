@@ -52,7 +52,7 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	ctx, cancel := context.WithTimeout(p.ctx, p.lockWait)
 	defer cancel()
 	if a.lock, err = a.records.LockForAdd(ctx, a.owner); err != nil {
-		return fail(types.ErrTryAgainLater, "another call works on %s: %v", a.owner, err)
+		return fail(types.ErrTryAgainLater, "another call works on %s, or a GC is running: %v", a.owner, err)
 	}
 	defer a.lock.Close()
 	out, err := p.attach(a)

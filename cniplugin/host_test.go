@@ -35,8 +35,14 @@ func TestMain(m *testing.M) {
 }
 
 func again() int {
+	dir, err := os.MkdirTemp("", "cniplugin-test")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // left in /tmp at worst
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), inside+"=yes")
+	cmd.Env = append(os.Environ(), inside+"="+dir)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	var exit *exec.ExitError
@@ -74,7 +80,7 @@ func becomeHost() error {
 func plugins(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"bridge", "host-local", "portmap", "bandwidth"} {
+	for _, name := range []string{"bridge", "host-local", "portmap", "bandwidth", "flannel"} {
 		if err := os.Symlink(builtPlugin(t, name), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -103,5 +109,10 @@ func build() error {
 			return err
 		}
 	}
-	return nil
+	// And this plugin, as a runtime gets it.
+	flannel := filepath.Join(os.Getenv(inside), "flannel")
+	if out, err := exec.Command("go", "build", "-ldflags", "-s -w", "-o", flannel, ".").CombinedOutput(); err != nil {
+		return fmt.Errorf("build flannel: %w: %s", err, out)
+	}
+	return os.Setenv("CNIPLUGIN_TEST_flannel", flannel)
 }

@@ -1,0 +1,304 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-cni/weft/subnet/ipam"
+)
+
+// cni is libcni as a runtime links it, with the plugin as a process.
+func (w *world) cni() *libcni.CNIConfig {
+	return libcni.NewCNIConfigWithCacheDir([]string{w.bin}, w.dir, nil)
+}
+
+// list is the stock chain in one version of the specification; "" leaves the version out.
+func (w *world) list(version string, chained ...map[string]any) *libcni.NetworkConfigList {
+	w.Helper()
+	flannel := map[string]any{}
+	w.version = version
+	w.must(json.Unmarshal(w.conf(), &flannel))
+	delete(flannel, "name")
+	delete(flannel, "cniVersion")
+	plugins := []any{flannel}
+	for _, c := range chained {
+		plugins = append(plugins, c)
+	}
+	l := map[string]any{"name": "cbr0", "plugins": plugins}
+	if version != "" {
+		l["cniVersion"] = version
+	}
+	b, err := json.Marshal(l)
+	w.must(err)
+	out, err := libcni.ConfListFromBytes(b)
+	w.must(err)
+	return out
+}
+
+func portmap() map[string]any {
+	return map[string]any{"type": "portmap", "capabilities": map[string]any{"portMappings": true}}
+}
+
+func bandwidth() map[string]any {
+	return map[string]any{"type": "bandwidth", "capabilities": map[string]any{"bandwidth": true}}
+}
+
+func (p pod) runtimeConf() *libcni.RuntimeConf {
+	return &libcni.RuntimeConf{
+		ContainerID: p.id, NetNS: p.netns, IfName: p.ifc,
+		Args: [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", p.id}},
+	}
+}
+
+func TestC17EveryVersionVerbAndChain(t *testing.T) {
+	w := newWorld(t)
+	ctx, n := context.Background(), 0
+	for _, version := range []string{"", "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
+		for name, chain := range map[string][]map[string]any{"alone": nil, "with portmap": {portmap()}, "with portmap and bandwidth": {portmap(), bandwidth()}} {
+			if len(chain) > 0 && (version == "0.1.0" || version == "0.2.0" || version == "") {
+				continue // a chain needs the prevResult of 0.3.0, which also portmap and bandwidth ask for
+			}
+			t.Run(version+" "+name, func(t *testing.T) {
+				n++
+				p := w.pod(fmt.Sprintf("c17-%d", n))
+				l, c := w.list(version, chain...), w.cni()
+				if _, err := c.ValidateNetworkList(ctx, l); err != nil {
+					t.Fatal(err)
+				}
+				result, err := c.AddNetworkList(ctx, l, p.runtimeConf())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := max(version, "0.1.0"); result.Version() != want && !(want == "0.1.0" && result.Version() == "0.2.0") {
+					t.Errorf("the result has version %s", result.Version())
+				}
+				w.run("ip", "netns", "exec", p.id, "ping", "-c1", "-W2", "10.244.1.1")
+				if err := c.CheckNetworkList(ctx, l, p.runtimeConf()); err != nil && version >= "0.4.0" {
+					t.Errorf("CHECK: %v", err)
+				}
+				if err := c.GetStatusNetworkList(ctx, l); err != nil {
+					t.Errorf("STATUS: %v", err)
+				}
+				keep := &libcni.GCArgs{ValidAttachments: []types.GCAttachment{{ContainerID: p.id, IfName: p.ifc}}}
+				if err := c.GCNetworkList(ctx, l, keep); err != nil || len(w.reserved()) != 1 {
+					t.Errorf("GC: %v, reserved %q", err, w.reserved())
+				}
+				for range 2 {
+					if err := c.DelNetworkList(ctx, l, p.runtimeConf()); err != nil {
+						t.Errorf("DEL: %v", err)
+					}
+				}
+				if len(w.reserved())+len(w.recorded()) > 0 {
+					t.Errorf("left %q, %q", w.reserved(), w.recorded())
+				}
+			})
+		}
+	}
+}
+
+func TestC17ARuntimesGCDeletesWhatItHasNoPodFor(t *testing.T) {
+	w := newWorld(t)
+	ctx, l, c := context.Background(), w.list("1.1.0", portmap()), w.cni()
+	p, q := w.pod("gone"), w.pod("stays")
+	for _, p := range []pod{p, q} {
+		_, err := c.AddNetworkList(ctx, l, p.runtimeConf())
+		w.must(err)
+	}
+	w.write("networks/cbr0/10.244.1.99", "leaked\r\neth0")
+	w.settle()
+	w.must(c.GCNetworkList(ctx, l, &libcni.GCArgs{ValidAttachments: []types.GCAttachment{{ContainerID: q.id, IfName: q.ifc}}}))
+	if d := cmp.Diff([]string{"10.244.1.3 stays/eth0"}, w.reserved()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// process is the plugin started by hand.
+func (w *world) process(verb string, p pod, conf []byte) *exec.Cmd {
+	cmd := exec.Command(w.bin + "/flannel")
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+p.id, "CNI_NETNS="+p.netns, "CNI_IFNAME="+p.ifc, "CNI_PATH="+w.bin)
+	cmd.Stdin = strings.NewReader(string(conf))
+	return cmd
+}
+
+func TestC11SIGTERMRollsTheAddBack(t *testing.T) {
+	w := newWorld(t)
+	w.slow(false)
+	p := w.pod("term")
+	cmd := w.process("ADD", p, w.conf())
+	var out strings.Builder
+	cmd.Stdout = &out
+	w.must(cmd.Start())
+	w.until("the delegate runs", func() bool { return exists(w.file("started")) })
+	w.must(cmd.Process.Signal(syscall.SIGTERM))
+	if err := cmd.Wait(); err == nil || !strings.Contains(out.String(), `"code": 11`) {
+		t.Errorf("%v: %s", err, out.String())
+	}
+	w.empty()
+}
+
+// A runtime that loses patience kills the plugin, not the delegate it started.
+func TestC11DelWaitsForTheDelegateOfAKilledAdd(t *testing.T) {
+	w := newWorld(t)
+	w.slow(false)
+	p := w.pod("kill")
+	cmd := w.process("ADD", p, w.conf())
+	w.must(cmd.Start())
+	w.until("the delegate runs", func() bool { return exists(w.file("started")) })
+	w.must(cmd.Process.Kill())
+	_ = cmd.Wait() // says that it was killed
+	_, err := w.callWith(context.Background(), "DEL", p, w.conf(), func(p *plugin) { p.lockWait = 100 * time.Millisecond })
+	wantCode(t, err, types.ErrTryAgainLater, "another call works on kill/eth0")
+	w.write("go", "")
+	w.del(p)
+	w.empty()
+}
+
+func TestVersionAndAbout(t *testing.T) {
+	w := newWorld(t)
+	out, err := w.process("VERSION", pod{}, nil).Output()
+	want := `{"cniVersion":"1.1.0","supportedVersions":["0.1.0","0.2.0","0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}`
+	if d := cmp.Diff(want, strings.TrimSpace(string(out))); err != nil || d != "" {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+	cmd := exec.Command(w.bin + "/flannel")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	w.must(cmd.Run())
+	for _, text := range []string{"CNI Plugin flannel version dev (linux/", ") commit unknown\n", "CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"} {
+		if !strings.Contains(stderr.String(), text) {
+			t.Errorf("%q lacks %q", stderr.String(), text)
+		}
+	}
+	out, err = w.process("CHECK", pod{id: "a", ifc: "eth0", netns: "/x"}, []byte(`{"name":"cbr0","cniVersion":"0.3.1"}`)).Output()
+	if err == nil || !strings.Contains(string(out), "config version does not allow CHECK") || !strings.Contains(string(out), `"code": 1`) {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func TestThePluginIsSmall(t *testing.T) {
+	w := newWorld(t)
+	info, err := os.Stat(w.bin + "/flannel")
+	w.must(err)
+	if info.Size() >= 4<<20 {
+		t.Errorf("%d bytes, want less than 4 MiB", info.Size())
+	}
+	t.Logf("%.2f MB", float64(info.Size())/1e6)
+}
+
+// count puts counting stand-ins of iptables and nft before the real ones.
+func (w *world) count() (calls func() int) {
+	w.Helper()
+	dir := w.file("counted")
+	for _, name := range []string{"iptables", "ip6tables", "iptables-save", "iptables-restore", "nft", "conntrack"} {
+		real, err := exec.LookPath(name)
+		if err != nil {
+			real = "/bin/true"
+		}
+		w.write("counted/"+name, "#!/bin/sh\necho "+name+" >> "+w.file("calls")+"\nexec "+real+" \"$@\"\n")
+		w.must(os.Chmod(filepath.Join(dir, name), 0o755))
+	}
+	if t, ok := w.TB.(*testing.T); ok {
+		t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	}
+	return func() int {
+		b, _ := os.ReadFile(w.file("calls"))
+		return strings.Count(string(b), "\n")
+	}
+}
+
+// portmap looks for a working iptables in every call, before it looks whether there are ports. A named backend spares
+// that.
+func TestC21NoRuleProgramRunsForPodsWithoutPorts(t *testing.T) {
+	w := newWorld(t)
+	calls := w.count()
+	ctx, c := context.Background(), w.cni()
+	named := portmap()
+	named["backend"] = "iptables"
+	for _, chain := range [][]map[string]any{{portmap()}, {named, bandwidth()}} {
+		before, l := calls(), w.list("1.0.0", chain...)
+		for i := range 10 {
+			p := w.pod(fmt.Sprintf("c21-%d-%d", len(chain), i))
+			_, err := c.AddNetworkList(ctx, l, p.runtimeConf())
+			w.must(err)
+			w.must(c.DelNetworkList(ctx, l, p.runtimeConf()))
+		}
+		n := calls() - before
+		t.Logf("backend %v: %d calls of rule programs for ten pods", chain[0]["backend"], n)
+		if n > 0 && chain[0]["backend"] != nil {
+			t.Errorf("%d calls of rule programs for ten pods without ports", n)
+		}
+	}
+	w.empty()
+}
+
+// One pod behind its own Service: the host sends the packet back out of the port it came in by.
+func TestC19APodReachesItselfThroughItsService(t *testing.T) {
+	w := newWorld(t)
+	p := w.pod("c19")
+	addr := w.add(p)[0]
+	w.must(os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte("1"), 0o644))
+	rules := fmt.Sprintf(`table ip svc {
+	chain pre { type nat hook prerouting priority -100; ip daddr 10.96.0.10 dnat to %[1]s; }
+	chain post { type nat hook postrouting priority 100; ip saddr %[1]s ip daddr %[1]s masquerade; }
+}`, addr)
+	nft := exec.Command("nft", "-f", "-")
+	nft.Stdin = strings.NewReader(rules)
+	if out, err := nft.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Cleanup(func() { w.run("nft", "delete", "table", "ip", "svc") })
+	script := `
+import socket, threading
+def serve(s):
+    while True:
+        d, a = s.recvfrom(100)
+        got.append(d); s.sendto(d, a)
+got = []
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(("0.0.0.0", 7000))
+threading.Thread(target=serve, args=(u,), daemon=True).start()
+l = socket.create_server(("0.0.0.0", 7000))
+c = socket.create_connection(("10.96.0.10", 7000), 3); l.accept()
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(1)
+for i in range(20):
+    s.sendto(b"%d" % i, ("10.96.0.10", 7000)); s.recv(100)
+try: s.recv(100); print("an answer came twice")
+except TimeoutError: pass
+print("tcp ok, udp", len(got))`
+	out, err := exec.Command("ip", "netns", "exec", "c19", "python3", "-c", script).CombinedOutput()
+	if err != nil || strings.TrimSpace(string(out)) != "tcp ok, udp 20" {
+		t.Errorf("%v: %s", err, out)
+	}
+	if o := w.run("ip", "-d", "link", "show", "cni0"); strings.Contains(o, "PROMISC") {
+		t.Error("the bridge is promiscuous")
+	}
+	w.del(p)
+}
+
+func TestTheRuntimesCacheIsReadable(t *testing.T) {
+	w := newWorld(t)
+	ctx, c := context.Background(), w.cni()
+	for i, version := range []string{"0.2.0", "0.3.1", "1.1.0"} {
+		p := w.pod(fmt.Sprintf("cache-%d", i))
+		l := w.list(version)
+		_, err := c.AddNetworkList(ctx, l, p.runtimeConf())
+		w.must(err)
+		results, unreadable, err := ipam.Results{Dir: w.file("results")}.List()
+		w.must(err)
+		if len(results) != 1 || len(unreadable) != 0 || len(results[0].Addrs) != 1 || results[0].Netns != p.netns || results[0].Owner.ContainerID != p.id || results[0].Network != "cbr0" {
+			t.Errorf("%s: %+v, %q", version, results, unreadable)
+		}
+		w.must(c.DelNetworkList(ctx, l, p.runtimeConf()))
+	}
+}
