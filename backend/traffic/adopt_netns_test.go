@@ -46,6 +46,7 @@ func flannelNFT(ns *nstest.NS) {
 }
 
 func TestM15FlannelsRulesOfEveryModeAreGoneAfterTheFirstSync(t *testing.T) {
+	t.Parallel()
 	for name, leave := range map[string]func(*testing.T, *nstest.NS){
 		"iptables-nft":    func(t *testing.T, ns *nstest.NS) { flannelIptables(t, ns, engineNFT) },
 		"iptables-legacy": func(t *testing.T, ns *nstest.NS) { flannelIptables(t, ns, engineLegacy) },
@@ -96,6 +97,7 @@ func TestM15TurningMasqueradeAndForwardOffCleansFlannelsRulesToo(t *testing.T) {
 }
 
 func TestM02M15TheTakeoverFromFlannelLeavesNoGap(t *testing.T) {
+	t.Parallel()
 	for _, engine := range engineNames {
 		w := newWorld(t)
 		n := w.node[0]

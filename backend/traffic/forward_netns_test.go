@@ -125,6 +125,7 @@ func TestM04PodTrafficPassesAClosedForwardChain(t *testing.T) {
 }
 
 func TestM04X08AnOperatorsGuardRuleStaysFirst(t *testing.T) {
+	t.Parallel()
 	for _, engine := range engineNames {
 		w := newWorld(t)
 		n := w.node[0]
@@ -144,6 +145,7 @@ func TestM04X08AnOperatorsGuardRuleStaysFirst(t *testing.T) {
 }
 
 func TestM05APolicyEnginesDropWinsInWhateverOrderItComes(t *testing.T) {
+	t.Parallel()
 	for _, engine := range engineNames {
 		for _, place := range []Place{PlaceAuto, PlaceFirst, PlaceLast} {
 			w := newWorld(t)

@@ -17,6 +17,7 @@ import (
 )
 
 func TestTheRealNFTAcceptsEveryRulesetAndListsItAsWanted(t *testing.T) {
+	t.Parallel()
 	for name, c := range rulesets() {
 		ns := nstest.New(t)
 		golden, err := os.ReadFile(filepath.Join("testdata", name+".nft"))
@@ -51,6 +52,7 @@ func tracked(t *testing.T, n *nstest.NS) string {
 }
 
 func TestEncapsulatedPacketsAreNotTrackedAndOtherVXLANIs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	podB := netip.AddrPortFrom(addrs(0)["pod-b"], echoPort)
 	if !w.quick("pod-a", podB) || tracked(t, w.node[0]) == "" {
@@ -82,6 +84,7 @@ func TestEncapsulatedPacketsAreNotTrackedAndOtherVXLANIs(t *testing.T) {
 }
 
 func TestOneDeviceHearsPeersOnTwoPorts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	// Node 2 is flannel, on 8472, and sends there; node 1 hears 4789 only, and knows where node 2 listens.
 	w.node[1].IP("link del flannel.1")
@@ -137,6 +140,7 @@ func bulk(from *nstest.NS, to netip.AddrPort, size int) error {
 }
 
 func TestX02OnlyAnnouncedPeersMayEncapsulate(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	podA := netip.AddrPortFrom(addrs(0)["pod-a"], echoPort)
 	c := nodeConfig(1)
@@ -190,6 +194,7 @@ func TestX02OnlyAnnouncedPeersMayEncapsulate(t *testing.T) {
 }
 
 func TestARuleThatAcceptsThePortByStateNewKeepsItsPacketsTracked(t *testing.T) {
+	t.Parallel()
 	for _, engine := range engineNames {
 		w := newWorld(t)
 		n := w.node[0]
@@ -271,6 +276,7 @@ func TestM01DoubledAndMisplacedRulesInTheTableAreReplaced(t *testing.T) {
 }
 
 func TestM11ExcludedDestinationsChangeLiveAndOneElementAtATime(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	m := manager(w.node[0])
 	c := nodeConfig(1)

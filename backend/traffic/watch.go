@@ -12,7 +12,7 @@ import (
 
 const (
 	listenRetry  = time.Second            // between two attempts to listen to the kernel
-	legacyPeriod = 300 * time.Millisecond // a legacy flush is noticed within this time
+	legacyPeriod = 200 * time.Millisecond // a legacy flush is noticed within this time
 )
 
 // Watch has a value soon after somebody changed rules that are, or bear on, ours. Our own writes poke too, which costs

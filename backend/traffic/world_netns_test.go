@@ -67,6 +67,10 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, fabric: nstest.NewFabric(t, 3), pods: map[string]*nstest.NS{}}
 	w.node = [2]*nstest.NS{w.fabric.Nodes[0], w.fabric.Nodes[1]}
 	w.outside = w.fabric.Nodes[2]
+	for _, n := range w.fabric.Nodes { // else IPv6 waits for seconds to see whether its address is taken
+		n.SetSysctl("net.ipv6.conf.default.accept_dad", "0")
+		n.SetSysctl("net.ipv6.conf.all.accept_dad", "0")
+	}
 	a4, a6 := addrs(subnet.IPv4), addrs(subnet.IPv6)
 	for name, at := range map[string]int{"pod-a": 0, "pod-a2": 0, "pod-b": 1} {
 		w.pods[name] = w.node[at].Pod(1450, netip.PrefixFrom(a4[name], 24), netip.PrefixFrom(a6[name], 64))
