@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // confKey is one known key of a JSON object and what to do with its value, given as JSON text.
@@ -162,9 +163,15 @@ func at(text string, err error) string {
 	return fmt.Sprintf(" (line %d, column %d)", strings.Count(before, "\n")+1, len(before)-strings.LastIndexByte(before, '\n')-1)
 }
 
-// shorten keeps hostile or huge values out of the log.
+// shorten keeps hostile or huge values out of the log, and each problem on one line.
 func shorten(s string) string {
 	const limit = 60
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
 	if len(s) > limit {
 		return strings.ToValidUTF8(s[:limit], "") + "..."
 	}

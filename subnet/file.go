@@ -13,10 +13,7 @@ import (
 // temporary file in the same directory, fsync, rename, fsync of the directory. An existing file keeps its mode, a
 // missing directory is made with 0755, and temporary files of writers that died are removed.
 func WriteFile(path string, data []byte, perm fs.FileMode) error {
-	dir, base := filepath.Split(path)
-	if dir == "" {
-		dir = "."
-	}
+	dir, base := filepath.Dir(path), filepath.Base(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
