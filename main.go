@@ -15,7 +15,6 @@ import (
 	"strings"
 	"syscall"
 
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/weft-cni/weft/backend/cli"
@@ -98,9 +97,10 @@ func dispatch(ctx context.Context, args, env []string, s streams) error {
 	case "uninstall":
 		return daemon.Uninstall(ctx, p.Config, log)
 	case "doctor":
-		return doctor.Run(ctx, doctor.Options{BeforeMigration: p.BeforeMigration, Out: s.out, Client: func() (kubernetes.Interface, error) {
-			return kube.NewClient(kube.ClientOptions{KubeconfigFile: p.Config.Kube.Kubeconfig, APIURL: p.Config.Kube.APIURL})
-		}})
+		return doctor.Run(ctx, doctor.Options{
+			BeforeMigration: p.BeforeMigration, Out: s.out,
+			Kube: kube.ClientOptions{KubeconfigFile: p.Config.Kube.Kubeconfig, APIURL: p.Config.Kube.APIURL},
+		})
 	default:
 		return daemon.Run(ctx, p.Config, log)
 	}

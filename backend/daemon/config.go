@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/weft-cni/weft/subnet/kube"
@@ -135,13 +134,19 @@ func (c Config) Validate() error {
 
 // LogValue is the effective config on one line; it holds no secrets, since none can be set.
 func (c Config) LogValue() slog.Value {
+	var public []string
+	for _, a := range c.Iface.PublicIP {
+		if a.IsValid() {
+			public = append(public, a.String())
+		}
+	}
 	return slog.GroupValue(
-		slog.String("api", c.Kube.APIURL), slog.String("kubeconfig", c.Kube.Kubeconfig),
-		slog.String("prefix", c.Kube.AnnotationPrefix), slog.String("node", c.Kube.NodeName),
-		slog.String("iface", strings.Join(c.Iface.Names, ",")), slog.String("regex", strings.Join(c.Iface.Regexes, ",")),
-		slog.String("canReach", c.Iface.CanReach), slog.String("from", c.Iface.From), slog.Any("publicIP", c.Iface.PublicIP),
+		slog.String("node", c.Kube.NodeName), slog.String("api", c.Kube.APIURL), slog.String("kubeconfig", c.Kube.Kubeconfig),
+		slog.String("prefix", c.Kube.AnnotationPrefix),
+		slog.Any("iface", c.Iface.Names), slog.Any("ifaceRegex", c.Iface.Regexes), slog.String("ifaceCanReach", c.Iface.CanReach),
+		slog.String("ifaceFrom", c.Iface.From), slog.Any("publicIP", public), slog.Bool("allowShared", c.Iface.AllowShared),
 		slog.Any("traffic", c.Traffic), slog.Any("health", c.Health), slog.Any("paths", c.Paths),
-		slog.Bool("condition", c.SetNetworkUnavailable), slog.Bool("blackhole", c.BlackholeRoute),
+		slog.Bool("setNetworkUnavailable", c.SetNetworkUnavailable), slog.Bool("blackholeRoute", c.BlackholeRoute),
 		slog.Duration("resync", c.Resync),
 	)
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -194,7 +195,7 @@ func (d *daemon) client(ctx context.Context) (*kube.Client, string, bool) {
 	name, err := kube.NodeName(ctx, client, kube.NameSource{
 		NodeName: d.cfg.Kube.NodeName, PodName: d.cfg.Kube.PodName, PodNamespace: d.cfg.Kube.PodNamespace,
 	}, func(reason string) {
-		d.board.set(partNode, fmt.Errorf("%s", reason))
+		d.board.set(partNode, errors.New(reason))
 		d.told.warn("node name", reason)
 	})
 	if err != nil {

@@ -3,7 +3,7 @@ package daemon
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -69,18 +69,17 @@ func (d *daemon) newGeneration(client *kube.Client, node string, conf subnet.Net
 
 // run starts the loops and ties them together: who pokes whom is all here.
 func (g *generation) run(ctx context.Context) error {
-	planeLoop := g.gate(partPlane, g.cfg.Resync, nil)
 	rulesLoop := g.gate(partRules, g.cfg.Resync, g.after(g.rules.sync))
 	files := g.gate(partFiles, 2*time.Second, g.after(g.publisher.sync))
 	announce := g.gate(partAnnounce, slowResync, g.after(g.announce))
 	keep := g.side("cache", slowResync, g.view.keep)
-	planeLoop.Sync = func(ctx context.Context) error {
+	planeLoop := g.gate(partPlane, g.cfg.Resync, func(ctx context.Context) error {
 		err := g.syncPlane(ctx)
 		rulesLoop.Poke()
 		announce.Poke()
 		files.Poke()
 		return err
-	}
+	})
 	changes, err := g.conn.Watch(ctx)
 	if err != nil {
 		return err
@@ -139,7 +138,7 @@ func (g *generation) contact(context.Context) error {
 		return nil
 	}
 	if reason := g.source.Reason(); reason != "" {
-		return fmt.Errorf("%s", reason)
+		return errors.New(reason)
 	}
 	return errWaitingAPI
 }

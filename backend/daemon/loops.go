@@ -18,29 +18,41 @@ const (
 	stuckAfter = 5 * time.Minute // a loop that has not turned for so long fails the liveness probe
 )
 
+// errWaiting marks what is no failure: another part of the daemon has to come first, and its loop says what is missing.
+var errWaiting = errors.New("waiting for")
+
 // What parts wait for.
 var (
-	errWaitingConf  = errors.New("waiting for a valid net-conf.json")
-	errWaitingAPI   = errors.New("waiting for the API server")
-	errWaitingPlane = errors.New("waiting for the data plane")
+	errWaitingConf  = fmt.Errorf("%w a valid net-conf.json", errWaiting)
+	errWaitingAPI   = fmt.Errorf("%w the API server", errWaiting)
+	errWaitingPlane = fmt.Errorf("%w the data plane", errWaiting)
 )
 
 // gate makes a loop whose result decides on readiness.
 func (d *daemon) gate(part string, resync time.Duration, sync func(context.Context) error) *backend.Loop {
-	l := d.side(part, resync, sync)
-	measure := l.OnResult
-	l.OnResult = func(err error, took time.Duration) {
-		measure(err, took)
-		d.board.set(part, err)
-	}
-	return l
+	return d.side(part, resync, func(ctx context.Context) error {
+		err := sync(ctx)
+		if ctx.Err() == nil {
+			d.board.set(part, err)
+		}
+		return err
+	})
 }
 
-// side makes a loop whose failure is logged and measured, but keeps no node from being ready.
+// side makes a loop whose failure is logged and measured, but keeps no node from being ready. Waiting is no failure to
+// the loop: it neither logs nor backs off, so that the poke which ends the wait is answered at once.
 func (d *daemon) side(name string, resync time.Duration, sync func(context.Context) error) *backend.Loop {
 	return &backend.Loop{
-		Name: name, Sync: sync, Settle: settle, Retry: waitRetry, Resync: resync, Log: d.log,
-		OnResult: func(err error, took time.Duration) { d.metrics.round(name, err, took) },
+		Name: name, Settle: settle, Retry: waitRetry, Resync: resync, Log: d.log,
+		Sync: func(ctx context.Context) error {
+			start := time.Now()
+			err := sync(ctx)
+			if errors.Is(err, errWaiting) || ctx.Err() != nil {
+				return nil
+			}
+			d.metrics.round(name, err, time.Since(start))
+			return err
+		},
 	}
 }
 

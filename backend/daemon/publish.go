@@ -33,7 +33,7 @@ type publisher struct {
 func (p *publisher) sync(ctx context.Context, a *applied) error {
 	if !p.first {
 		if v := p.board.verdictBut(append(aside(), partFiles)...); !v.Ready {
-			return fmt.Errorf("waiting for %s", v)
+			return fmt.Errorf("%w %s", errWaiting, v)
 		}
 		// Addresses that a reboot left reserved are freed before the first new pod asks for one.
 		if err := p.collect(ctx, a); err != nil {

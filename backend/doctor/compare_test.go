@@ -32,12 +32,14 @@ func TestEveryDifferenceThatMattersIsNamed(t *testing.T) {
 		want   string
 		stop   bool
 	}{
-		"network":    {func(i *Install) { i.NetConf = strings.Replace(i.NetConf, "10.244", "10.42", 1) }, "10.42.0.0/16 there, 10.244.0.0/16 in our manifest", true},
-		"vni":        {func(i *Install) { i.NetConf = `{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","VNI":7}}` }, "Backend.VNI: 7 there, 1", true},
-		"port":       {func(i *Install) { i.NetConf = `{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","Port":4790}}` }, "Backend.Port: 4790", false},
-		"mtu":        {func(i *Install) { i.NetConf = `{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","MTU":1400}}` }, "Backend.MTU: 1400", false},
-		"backend":    {func(i *Install) { i.NetConf = `{"Network":"10.244.0.0/16","Backend":{"Type":"udp"}}` }, "weft refuses it", true},
-		"typo":       {func(i *Install) { i.NetConf = `{"Network":"10.244.0.0/16","EnableNFTable":true,"Backend":{"Type":"vxlan"}}` }, "EnableNFTables", false},
+		"network": {func(i *Install) { i.NetConf = strings.Replace(i.NetConf, "10.244", "10.42", 1) }, "10.42.0.0/16 there, 10.244.0.0/16 in our manifest", true},
+		"vni":     {func(i *Install) { i.NetConf = `{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","VNI":7}}` }, "Backend.VNI: 7 there, 1", true},
+		"port":    {func(i *Install) { i.NetConf = `{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","Port":4790}}` }, "Backend.Port: 4790", false},
+		"mtu":     {func(i *Install) { i.NetConf = `{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","MTU":1400}}` }, "Backend.MTU: 1400", false},
+		"backend": {func(i *Install) { i.NetConf = `{"Network":"10.244.0.0/16","Backend":{"Type":"udp"}}` }, "weft refuses it", true},
+		"typo": {func(i *Install) {
+			i.NetConf = `{"Network":"10.244.0.0/16","EnableNFTable":true,"Backend":{"Type":"vxlan"}}`
+		}, "EnableNFTables", false},
 		"iface":      {func(i *Install) { i.Args = append(i.Args, "--iface=eth1") }, "flag --iface=eth1", true},
 		"iface word": {func(i *Install) { i.Args = append(i.Args, "-iface", "eth1") }, "flag --iface=eth1", true},
 		"env":        {func(i *Install) { i.Env = map[string]string{"FLANNELD_IFACE": "eth1"} }, "environment FLANNELD_IFACE", true},

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 
-	"k8s.io/client-go/kubernetes"
+	"github.com/weft-cni/weft/subnet/kube"
 )
 
 // Options say what to look at, and where the answer goes.
 type Options struct {
 	BeforeMigration bool
-	Client          func() (kubernetes.Interface, error)
+	Kube            kube.ClientOptions
 	Out             io.Writer
 }
 
@@ -25,7 +25,7 @@ func Run(ctx context.Context, o Options) error {
 	if !o.BeforeMigration {
 		return errors.New("say what to check: flanneld doctor --before-migration")
 	}
-	client, err := o.Client()
+	client, err := kube.NewClient(o.Kube)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 // used from any goroutine and any thread, and a process may hold one for each of many namespaces.
 type Conn struct {
 	ns     *os.File
-	own    bool            // ns is the one that the process lives in, so that no thread has to enter it
+	own    bool // ns is the one that the process lives in, so that no thread has to enter it
 	handle *netlink.Handle
 	socket *nl.SocketHandle // for the messages that the library does not know
 

@@ -18,13 +18,13 @@ func (c *Conn) Host(ctx context.Context) (Host, error) {
 	routes, rerr := consistent(ctx, "routes", func() ([]netlink.Route, error) {
 		return c.handle.RouteList(nil, unix.AF_UNSPEC)
 	})
-	rules, perr := consistent(ctx, "policy rules", func() ([]netlink.Rule, error) {
-		return c.handle.RuleList(unix.AF_UNSPEC)
-	})
-	if err := errors.Join(lerr, aerr, rerr, perr); err != nil {
+	// by family, since a list of all families has multicast routing's rules in it
+	rules, perr := consistent(ctx, "policy rules", func() ([]netlink.Rule, error) { return c.handle.RuleList(unix.AF_INET) })
+	rules6, perr6 := consistent(ctx, "policy rules", func() ([]netlink.Rule, error) { return c.handle.RuleList(unix.AF_INET6) })
+	if err := errors.Join(lerr, aerr, rerr, perr, perr6); err != nil {
 		return Host{}, err
 	}
-	h := Host{Rules: extraRules(rules)}
+	h := Host{Rules: extraRules(append(rules, rules6...))}
 	for _, l := range links {
 		h.Links = append(h.Links, hostLink(l))
 	}
@@ -81,7 +81,7 @@ func extraRules(rules []netlink.Rule) int {
 	standard := map[int]int{0: unix.RT_TABLE_LOCAL, 32766: unix.RT_TABLE_MAIN, 32767: unix.RT_TABLE_DEFAULT}
 	extra := 0
 	for _, r := range rules {
-		table, ok := standard[r.Priority]
+		table, ok := standard[max(r.Priority, 0)] // the kernel leaves a priority of 0 out, which the library reads as -1
 		if !ok || r.Table != table || r.Src != nil || r.Dst != nil {
 			extra++
 		}
