@@ -48,8 +48,8 @@ type Config struct {
 	Mixed     []uint16         // ports beside Port that peers may still send to; those of Peers are added
 	AntiSpoof bool             // drop what comes to our port from an address that is not a peer's
 
-	// Tracked leaves arriving overlay packets to connection tracking. Manager sets it by itself where an INPUT rule of
-	// the host accepts the port by "state NEW" alone, which an untracked packet would not match.
+	// Tracked leaves overlay packets to connection tracking. Manager sets it by itself where a rule of the host lets them
+	// in or out by "state NEW" alone, which an untracked packet would not match.
 	Tracked bool
 }
 

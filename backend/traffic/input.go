@@ -7,41 +7,83 @@ import (
 )
 
 // inputTrouble looks at INPUT, which encapsulated packets of peers have to pass. Rules there are the operator's, so this
-// only tells; but where the port is let in by state NEW alone, our packets must stay tracked to match it.
-func inputTrouble(t xtable, port uint16) (tracked bool, text string) {
-	if port == 0 {
-		return false, ""
+// only tells what is in the way.
+func inputTrouble(t xtable, port uint16) string {
+	if port == 0 || t.policies["INPUT"] != "DROP" && t.unmatched("INPUT", maxDepth) != stops {
+		return ""
 	}
-	named := false
-	for _, chain := range t.chains {
+	for _, chain := range t.reachable("INPUT") {
 		for _, r := range t.rules[chain] {
-			if !namesPort(r.spec, port) {
-				continue
-			}
-			named = true
-			// "--state NEW", "--ctstate NEW,ESTABLISHED": anything that lists NEW and not UNTRACKED.
-			if strings.Contains(r.spec, "state ") && strings.Contains(r.spec, "NEW") && !strings.Contains(r.spec, "UNTRACKED") {
-				return true, ""
+			if named, _ := dport(r.spec, port); named {
+				return ""
 			}
 		}
 	}
-	open := t.policies["INPUT"] != "DROP" && t.unmatched("INPUT", maxDepth) != stops
-	if open || named || slices.ContainsFunc(t.rules["INPUT"], letsHostsIn) {
-		return false, ""
+	if slices.ContainsFunc(t.rules["INPUT"], letsHostsIn) {
+		return ""
 	}
-	return false, fmt.Sprintf("INPUT stops what it does not know, and no rule lets UDP port %d of the overlay in: "+
+	return fmt.Sprintf("INPUT stops what it does not know, and no rule lets UDP port %d of the overlay in: "+
 		"iptables -I INPUT -p udp --dport %d -j ACCEPT", port, port)
 }
 
-// namesPort tells whether a rule is about a UDP port.
-func namesPort(spec string, port uint16) bool {
-	words := splitWords(spec)
-	for i, w := range words[:max(len(words)-1, 0)] {
-		if (w == "--dport" || w == "--dports") && slices.Contains(strings.Split(words[i+1], ","), fmt.Sprint(port)) {
-			return slices.Contains(words, "udp")
+// wantsTracking tells whether a rule accepts packets to the port, or to any, by state NEW alone on their way in or out.
+// Packets that bypass connection tracking would not match it, and with flannel they did.
+func wantsTracking(t xtable, port uint16) bool {
+	if port == 0 {
+		return false
+	}
+	for _, chain := range append(t.reachable("INPUT"), t.reachable("OUTPUT")...) {
+		for _, r := range t.rules[chain] {
+			named, other := dport(r.spec, port)
+			if r.target == "ACCEPT" && byStateNew(r.spec) && (named || !other) {
+				return true
+			}
 		}
 	}
 	return false
+}
+
+// byStateNew tells whether a rule asks for a state, and NEW is among those that it takes and UNTRACKED is not.
+func byStateNew(spec string) bool {
+	words := splitWords(spec)
+	for i, w := range words[:max(len(words)-1, 0)] {
+		if w == "--state" || w == "--ctstate" {
+			states := strings.Split(words[i+1], ",")
+			return slices.Contains(states, "NEW") && !slices.Contains(states, "UNTRACKED") && words[max(i-1, 0)] != "!"
+		}
+	}
+	return false
+}
+
+// dport tells whether a rule is about the UDP port, or about another protocol or port instead.
+func dport(spec string, port uint16) (named, other bool) {
+	words := splitWords(spec)
+	udp := true
+	for i, w := range words[:max(len(words)-1, 0)] {
+		switch w {
+		case "-p":
+			udp = words[i+1] == "udp" || words[i+1] == "all"
+		case "--dport", "--dports":
+			named = slices.Contains(strings.Split(words[i+1], ","), fmt.Sprint(port))
+			other = !named
+		}
+	}
+	return named && udp, other || !udp
+}
+
+// reachable lists the chains that a packet may come through, beginning with a built-in one. kube-proxy's are left out:
+// they are many, and none is about the overlay.
+func (t xtable) reachable(from string) []string {
+	chains := []string{from}
+	for i := 0; i < len(chains); i++ {
+		for _, r := range t.rules[chains[i]] {
+			_, known := t.policies[r.target]
+			if known && !strings.HasPrefix(r.target, "KUBE-") && !slices.Contains(chains, r.target) {
+				chains = append(chains, r.target)
+			}
+		}
+	}
+	return chains
 }
 
 // letsHostsIn tells whether a rule accepts all that comes from somewhere else, which may well be the peers.

@@ -94,15 +94,25 @@ func TestInputRulesThatShutTheOverlayOutAreNamed(t *testing.T) {
 		{name: "closed, port among others", input: ":INPUT DROP [0:0]\n-A INPUT -p udp -m multiport --dports 53,4789 -j ACCEPT"},
 		{name: "closed, port of TCP", input: ":INPUT DROP [0:0]\n-A INPUT -p tcp -m tcp --dport 4789 -j ACCEPT", trouble: true},
 		{name: "closed, nodes let in", input: ":INPUT DROP [0:0]\n-A INPUT -s 192.168.0.0/16 -j ACCEPT"},
-		{name: "by state NEW", input: ":INPUT ACCEPT [0:0]\n-A INPUT -p udp -m state --state NEW -m udp --dport 4789 -j ACCEPT\n-A INPUT -j REJECT", tracked: true},
+		{name: "by state NEW", tracked: true, input: ":INPUT ACCEPT [0:0]\n-A INPUT -p udp -m state --state NEW -m udp --dport 4789 -j ACCEPT\n-A INPUT -j REJECT"},
+		{name: "by state NEW in a chain", tracked: true, input: ":INPUT DROP [0:0]\n:IN - [0:0]\n-A INPUT -j IN\n-A IN -p udp -m state --state NEW -m multiport --dports 53,4789 -j ACCEPT"},
+		{name: "by state NEW of hosts", tracked: true, input: ":INPUT DROP [0:0]\n-A INPUT -s 10.0.0.0/8 -m conntrack --ctstate NEW,ESTABLISHED -j ACCEPT"},
+		{name: "by state NEW on the way out", tracked: true, input: ":INPUT ACCEPT [0:0]\n:OUTPUT DROP [0:0]\n-A OUTPUT -p udp -m state --state NEW,ESTABLISHED -j ACCEPT"},
+		{name: "by state NEW, another port", input: ":INPUT ACCEPT [0:0]\n-A INPUT -p udp -m state --state NEW -m udp --dport 53 -j ACCEPT"},
+		{name: "by state NEW, TCP", input: ":INPUT ACCEPT [0:0]\n-A INPUT -p tcp -m state --state NEW -m tcp --dport 4789 -j ACCEPT"},
+		{name: "by state NEW, a jump of kube-proxy's", input: ":INPUT ACCEPT [0:0]\n:KUBE-PROXY-FIREWALL - [0:0]\n-A INPUT -m conntrack --ctstate NEW -j KUBE-PROXY-FIREWALL"},
+		{name: "by state ESTABLISHED", input: ":INPUT ACCEPT [0:0]\n-A INPUT -m state --state RELATED,ESTABLISHED -j ACCEPT"},
+		{name: "by state not NEW", input: ":INPUT ACCEPT [0:0]\n-A INPUT -m conntrack ! --ctstate NEW -j ACCEPT"},
 		{name: "by state NEW or UNTRACKED", input: ":INPUT DROP [0:0]\n-A INPUT -p udp -m conntrack --ctstate NEW,UNTRACKED -m udp --dport 4789 -j ACCEPT"},
 	} {
-		tracked, text := inputTrouble(parseXtable("*filter\n"+tc.input+"\nCOMMIT\n"), 4789)
+		table := parseXtable("*filter\n" + tc.input + "\nCOMMIT\n")
+		tracked, text := wantsTracking(table, 4789), inputTrouble(table, 4789)
 		if tracked != tc.tracked || (text != "") != tc.trouble {
 			t.Errorf("%s: tracked %v, trouble %q", tc.name, tracked, text)
 		}
 	}
-	if tracked, text := inputTrouble(parseXtable("*filter\n:INPUT DROP [0:0]\n"), 0); tracked || text != "" {
+	closed := parseXtable("*filter\n:INPUT DROP [0:0]\n-A INPUT -m state --state NEW -j ACCEPT\n")
+	if wantsTracking(closed, 0) || inputTrouble(closed, 0) != "" {
 		t.Error("without an overlay port there is nothing to say")
 	}
 }

@@ -200,9 +200,12 @@ func TestARuleThatAcceptsThePortByStateNewKeepsItsPacketsTracked(t *testing.T) {
 		n := w.node[0]
 		xt(n, engine, "-A", "INPUT", "-p", "udp", "-m", "state", "--state", "NEW", "-m", "udp", "--dport", "4789", "-j", "ACCEPT")
 		xt(n, engine, "-A", "INPUT", "-p", "udp", "--dport", "4789", "-j", "REJECT")
+		xt(n, engine, "-A", "OUTPUT", "-p", "udp", "-m", "state", "--state", "NEW,ESTABLISHED", "-j", "ACCEPT")
+		xt(n, engine, "-P", "OUTPUT", "DROP")
 		sync(t, manager(n), nodeConfig(1))
 		sync(t, manager(w.node[1]), nodeConfig(2))
-		if !w.quick("pod-b", netip.AddrPortFrom(addrs(0)["pod-a"], echoPort)) {
+		a := addrs(0)
+		if !w.quick("pod-b", netip.AddrPortFrom(a["pod-a"], echoPort)) || !w.quick("pod-a", netip.AddrPortFrom(a["pod-b"], echoPort)) {
 			t.Errorf("%s: encapsulated packets do not pass a rule that flannel's passed", engine)
 		}
 	}

@@ -110,7 +110,7 @@ func inbound(c Config) []Rule {
 
 // outbound keeps encapsulated packets out of connection tracking as they leave, to whichever port the peer hears.
 func outbound(c Config) []Rule {
-	if c.Port == 0 {
+	if c.Port == 0 || c.Tracked {
 		return nil
 	}
 	return []Rule{{udp(append([]uint16{c.Port}, c.mixed()...)) + " notrack", "encapsulated packets need no tracking"}}

@@ -69,9 +69,8 @@ func (s *survey) filter(f flavour, t xtable) {
 	s.commit(f, "filter", fwd.text, fwd.commands)
 	s.trouble(f, fwd.problem)
 	if s.cfg.enabled(fam) {
-		tracked, text := inputTrouble(t, s.cfg.Port)
-		s.cfg.Tracked = s.cfg.Tracked || tracked
-		s.trouble(f, text)
+		s.cfg.Tracked = s.cfg.Tracked || wantsTracking(t, s.cfg.Port)
+		s.trouble(f, inputTrouble(t, s.cfg.Port))
 	}
 }
 

@@ -54,6 +54,11 @@ func (m *Manager) listen(ctx context.Context, poke func()) error {
 	defer context.AfterFunc(ctx, func() { file.Close() })()
 	defer file.Close()
 	poke() // whatever happened before we listened was not heard
+	return hear(file, poke)
+}
+
+// hear pokes for each event that concerns us, until the socket is closed.
+func hear(file *os.File, poke func()) error {
 	buf := make([]byte, 1<<17)
 	for {
 		n, err := file.Read(buf)
