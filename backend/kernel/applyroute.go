@@ -17,13 +17,13 @@ func (c *Conn) setRoute(op Op) error {
 		return err
 	}
 	if op.Replace {
-		return c.handle.RouteReplace(route)
+		return c.explainRoute(op, c.handle.RouteReplace(route))
 	}
 	err = c.handle.RouteAdd(route)
-	if !errors.Is(err, unix.EEXIST) {
-		return err
+	if errors.Is(err, unix.EEXIST) {
+		return c.takeRoute(op, route)
 	}
-	return c.takeRoute(op, route)
+	return c.explainRoute(op, err)
 }
 
 // takeRoute clears a key that is in use: routes of ours give way, one of somebody else is named in the error and
@@ -37,8 +37,7 @@ func (c *Conn) takeRoute(op Op, route *netlink.Route) error {
 	for i, h := range holders {
 		switch {
 		case !h.ours:
-			return fmt.Errorf("%w: %s leads to interface %s already (`ip route show %s`): the pod network must not overlap "+
-				"a network of this host", ErrForeignRoute, op.Key.Dst, c.linkName(h.route.LinkIndex), op.Key.Dst)
+			return c.inTheWay(op, "route to "+op.Key.Dst.String(), h.route.LinkIndex, nil)
 		case isWanted(h):
 		case i == 0 && !slices.ContainsFunc(holders, isWanted):
 			err = c.handle.RouteReplace(route)
@@ -126,13 +125,4 @@ func (c *Conn) deviceNames() map[int]string {
 		names[index] = name
 	}
 	return names
-}
-
-// linkName names a device for a message.
-func (c *Conn) linkName(index int) string {
-	link, err := c.handle.LinkByIndex(index)
-	if err != nil {
-		return fmt.Sprintf("with index %d", index)
-	}
-	return link.Attrs().Name
 }

@@ -156,7 +156,9 @@ func TestTheFakeHasTheKernelsManners(t *testing.T) {
 func randomOp(r *rand.Rand, parent int) kernel.Op {
 	pick := func(s ...string) string { return s[r.IntN(len(s))] }
 	name := pick(dev, dev, "flannel.2", dev6)
-	l := with(link(parent), func(l *kernel.Link) { l.MAC, l.MTU, l.Learning = mac(byte(1+r.IntN(3))), 1400+r.IntN(3)*25, r.IntN(3) == 0 })
+	l := with(link(parent), func(l *kernel.Link) {
+		l.MAC, l.MTU, l.Learning = mac(byte(1+r.IntN(3))), 1400+r.IntN(3)*25, r.IntN(3) == 0
+	})
 	i, m := r.IntN(4), mac(byte(10+r.IntN(4)))
 	f := subnet.IPv4
 	switch name {

@@ -52,7 +52,9 @@ func TestDiffListsTheCommandsInTheOrderOfThePath(t *testing.T) {
 	setLink := func(change func(l *kernel.Link)) func(s kernel.State) {
 		return func(s kernel.State) { s.Links[dev] = with(s.Links[dev], change) }
 	}
-	peer2 := func(s kernel.State) kernel.RouteKey { return route(kernel.RouteSet, dev, "10.244.2.0/24", "10.244.2.0").Key }
+	peer2 := func(s kernel.State) kernel.RouteKey {
+		return route(kernel.RouteSet, dev, "10.244.2.0/24", "10.244.2.0").Key
+	}
 	tests := []struct {
 		name       string
 		have, want kernel.State

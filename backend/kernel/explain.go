@@ -63,3 +63,44 @@ func portOwnerText(name string, other, ours Link) string {
 func noPortOwnerText(port uint16) string {
 	return fmt.Sprintf("no VXLAN device is to blame; `ss -ulpn 'sport = :%d'` shows who has the UDP port", port)
 }
+
+// explainRoute says why a gateway is refused. The kernel takes none that is an address of this host; and none of IPv6
+// that a route to another device covers, unless that is the default route.
+func (c *Conn) explainRoute(op Op, err error) error {
+	if !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	addrs, _ := c.handle.AddrList(nil, int(family(op.Route.Via)))
+	for _, a := range addrs {
+		if addrOf(a.IP) == op.Route.Via {
+			return c.inTheWay(op, "address "+op.Route.Via.String(), a.LinkIndex, err)
+		}
+	}
+	routes, _ := c.handle.RouteList(nil, int(family(op.Route.Via)))
+	for _, r := range routes {
+		dst := prefixOf(r.Dst)
+		if dst.Bits() > 0 && dst.Contains(op.Route.Via) && !c.isOurIndex(r.LinkIndex) {
+			return c.inTheWay(op, "route to "+dst.String(), r.LinkIndex, err)
+		}
+	}
+	return err
+}
+
+// inTheWay names something of this host that overlaps the pod network.
+func (c *Conn) inTheWay(op Op, what string, index int, err error) error {
+	text := fmt.Sprintf("interface %s has the %s, where %s are the pods of a peer: the pod network must not overlap a network "+
+		"of this host", c.linkName(index), what, op.Key.Dst)
+	if err == nil {
+		return fmt.Errorf("%w: %s", ErrForeignRoute, text)
+	}
+	return fmt.Errorf("%w: %s (%w)", ErrForeignRoute, text, err)
+}
+
+// linkName names a device for a message.
+func (c *Conn) linkName(index int) string {
+	link, err := c.handle.LinkByIndex(index)
+	if err != nil {
+		return fmt.Sprintf("with index %d", index)
+	}
+	return link.Attrs().Name
+}

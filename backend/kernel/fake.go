@@ -214,7 +214,7 @@ func (f *Fake) setRoute(op Op) error {
 		}
 	}
 	if owner, ok := f.foreignRoute(op.Key); ok {
-		return fmt.Errorf("%w: %s leads to interface %s already: %w", ErrForeignRoute, op.Key.Dst, owner, unix.EEXIST)
+		return fmt.Errorf("%w: interface %s has the route to %s: %w", ErrForeignRoute, owner, op.Key.Dst, unix.EEXIST)
 	}
 	f.state.Routes[op.Key] = op.Route
 	return nil

@@ -170,11 +170,11 @@ func classifyLink(body []byte, ours bool) change {
 	if err != nil {
 		return changeHost
 	}
-	if IsDeviceName(nl.BytesToString(attrs[unix.IFLA_IFNAME].Value)) {
+	if IsDeviceName(unix.ByteSliceToString(attrs[unix.IFLA_IFNAME].Value)) {
 		return changeOurs
 	}
 	info, err := nl.ParseRouteAttrAsMap(attrs[unix.IFLA_LINKINFO].Value)
-	if err == nil && nl.BytesToString(info[nl.IFLA_INFO_KIND].Value) == "veth" && len(attrs[unix.IFLA_MASTER].Value) > 0 {
+	if err == nil && unix.ByteSliceToString(info[nl.IFLA_INFO_KIND].Value) == "veth" && len(attrs[unix.IFLA_MASTER].Value) > 0 {
 		return changeNone // a pod's
 	}
 	return changeHost
