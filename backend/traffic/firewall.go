@@ -16,19 +16,25 @@ import (
 // firewall looks for base chains of others that stop what they do not know. No accept of ours overrides them, in whatever
 // table and at whatever priority: an accept ends one base chain, a drop ends the packet. So they are named, with the cure.
 type firewall struct {
-	seen  string   // the tables at the last look
-	found []string // what it found
+	seen  string // the tables at the last look
+	found trouble
 }
 
-// problems looks again when a table came or went, and as long as there is something to complain about.
-func (w *firewall) problems(ctx context.Context, n *nft, c Config, tables map[string]bool) ([]string, error) {
+// trouble is what others' nftables tables do to us.
+type trouble struct {
+	texts   []string // chains that stop us, with the cure
+	tracked bool     // a rule lets the overlay through by "ct state new" alone, as wantsTracking has it
+}
+
+// look reads the suspects again when a table came or went, and as long as there is something to be cured.
+func (w *firewall) look(ctx context.Context, n *nft, c Config, tables map[string]bool) (trouble, error) {
 	suspects := slices.DeleteFunc(slices.Sorted(maps.Keys(tables)), func(name string) bool { return !suspect(name, c) })
 	// Whether the port or the network changed matters as much as the tables.
 	seen := fmt.Sprint(suspects, c.Nets, c.Port)
-	if seen == w.seen && len(w.found) == 0 {
-		return nil, nil
+	if seen == w.seen && len(w.found.texts) == 0 && !w.found.tracked {
+		return trouble{}, nil
 	}
-	var found []string
+	var found trouble
 	var errs []error
 	for _, name := range suspects {
 		family, table, _ := strings.Cut(name, " ")
@@ -37,9 +43,10 @@ func (w *firewall) problems(ctx context.Context, n *nft, c Config, tables map[st
 			errs = append(errs, err)
 			continue
 		}
-		texts, err := tableTrouble(text, name, c)
+		t, err := tableTrouble(text, name, c)
 		errs = append(errs, err)
-		found = append(found, texts...)
+		found.texts = append(found.texts, t.texts...)
+		found.tracked = found.tracked || t.tracked
 	}
 	w.seen, w.found = seen, found
 	return found, errors.Join(errs...)
@@ -67,37 +74,46 @@ var (
 )
 
 // tableTrouble reads one table's listing and tells which of its chains stop pods or the overlay.
-func tableTrouble(listing, name string, c Config) ([]string, error) {
+func tableTrouble(listing, name string, c Config) (trouble, error) {
 	hooks := map[string]string{} // chain to hook, of base chains
 	closed := map[string]bool{}
 	var mentions strings.Builder
+	var t trouble
 	err := objects(listing, func(kind string, o object) {
 		switch kind {
 		case "chain":
 			hooks[o.Name] = o.Hook
 			closed[o.Name] = o.Policy == "drop"
 		case "rule":
-			for _, e := range o.Expr {
-				mentions.Write(e)
-			}
+			text := joined(o.Expr)
+			mentions.WriteString(text)
+			t.tracked = t.tracked || acceptsNew(text, c.Port)
 			closed[o.Chain] = closed[o.Chain] || stopsAll(o.Expr)
 		case "set", "map":
-			for _, e := range o.Elem {
-				mentions.Write(e)
-			}
+			mentions.WriteString(joined(o.Elem))
 		}
 	})
-	var texts []string
 	for _, chain := range slices.Sorted(maps.Keys(hooks)) {
 		switch {
 		case !closed[chain]:
 		case hooks[chain] == "forward":
-			texts = append(texts, forwardCure(name, chain, mentions.String(), c)...)
-		case hooks[chain] == "input" && c.Port != 0 && !slices.Contains(numberInListing.FindAllString(mentions.String(), -1), fmt.Sprint(c.Port)):
-			texts = append(texts, inputCure(name, chain, c.Port))
+			t.texts = append(t.texts, forwardCure(name, chain, mentions.String(), c)...)
+		case hooks[chain] == "input" && c.Port != 0 && !mentionsPort(mentions.String(), c.Port):
+			t.texts = append(t.texts, inputCure(name, chain, c.Port))
 		}
 	}
-	return texts, err
+	return t, err
+}
+
+func mentionsPort(listing string, port uint16) bool {
+	return slices.Contains(numberInListing.FindAllString(listing, -1), fmt.Sprint(port))
+}
+
+// acceptsNew tells whether a rule accepts UDP to the port, or to any, by "ct state new" alone.
+func acceptsNew(rule string, port uint16) bool {
+	has := func(word string) bool { return strings.Contains(rule, `"`+word+`"`) }
+	return port != 0 && has("accept") && has("state") && has("new") && !has("untracked") && !has("tcp") &&
+		(mentionsPort(rule, port) || !has("dport"))
 }
 
 // stopsAll tells whether a rule drops or rejects without a condition.
@@ -156,4 +172,12 @@ func knows(mentions string, n netip.Prefix) bool {
 		}
 	}
 	return false
+}
+
+func joined(parts []json.RawMessage) string {
+	var b strings.Builder
+	for _, p := range parts {
+		b.Write(p)
+	}
+	return b.String()
 }

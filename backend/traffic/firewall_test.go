@@ -50,11 +50,11 @@ func TestM16ATableThatRejectsIsNamedWithItsCure(t *testing.T) {
 		}},
 		{"policy drop, port among others", "inet filter", listed("drop", onePortIn), []string{forward}},
 	} {
-		texts, err := tableTrouble(tc.listing, tc.table, single())
+		found, err := tableTrouble(tc.listing, tc.table, single())
 		if err != nil {
 			t.Errorf("%s: %v", tc.name, err)
 		}
-		all := strings.Join(texts, "\n")
+		all := strings.Join(found.texts, "\n")
 		for _, w := range tc.want {
 			if !strings.Contains(all, w) {
 				t.Errorf("%s: %q is missing in\n%s", tc.name, w, all)
@@ -86,6 +86,27 @@ func TestTablesThatMeanToDropAreNotSuspected(t *testing.T) {
 	} {
 		if got := suspect(name, single()); got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+func TestRulesOfNFTThatTakeNewConnectionsOnlyAreKnown(t *testing.T) {
+	const state = `{"match":{"op":"in","left":{"ct":{"key":"state"}},"right":%s}},`
+	for _, tc := range []struct {
+		name, states, rest string
+		want               bool
+	}{
+		{"the port", `"new"`, `{"match":{"left":{"payload":{"protocol":"udp","field":"dport"}},"right":4789}},{"accept":null}`, true},
+		{"any port", `["established","new"]`, `{"accept":null}`, true},
+		{"another port", `"new"`, `{"match":{"left":{"payload":{"protocol":"udp","field":"dport"}},"right":53}},{"accept":null}`, false},
+		{"TCP", `"new"`, `{"match":{"left":{"payload":{"protocol":"tcp","field":"dport"}},"right":4789}},{"accept":null}`, false},
+		{"untracked as well", `{"set":["new","untracked"]}`, `{"match":{"left":{"payload":{"protocol":"udp","field":"dport"}},"right":4789}},{"accept":null}`, false},
+		{"established", `"established"`, `{"accept":null}`, false},
+		{"a jump", `"new"`, `{"jump":{"target":"x"}}`, false},
+	} {
+		found, err := tableTrouble(listed("accept", fmt.Sprintf(state, tc.states)+tc.rest), "inet filter", single())
+		if err != nil || found.tracked != tc.want {
+			t.Errorf("%s: %v, %v", tc.name, found.tracked, err)
 		}
 	}
 }

@@ -211,6 +211,26 @@ func TestARuleThatAcceptsThePortByStateNewKeepsItsPacketsTracked(t *testing.T) {
 	}
 }
 
+func TestATableOfNFTThatTakesThePortByStateNewKeepsItsPacketsTracked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := w.node[0]
+	n.SetNFT("table inet filter { chain input { type filter hook input priority 0; policy drop; ct state established accept\nmeta l4proto { icmp, icmpv6 } accept\n" +
+		"udp dport 4789 ct state new accept\n }; }\n")
+	m := manager(n)
+	for range 2 {
+		sync(t, m, nodeConfig(1))
+	}
+	sync(t, manager(w.node[1]), nodeConfig(2))
+	if !w.quick("pod-b", netip.AddrPortFrom(addrs(0)["pod-a"], echoPort)) {
+		t.Error("encapsulated packets do not pass a rule that flannel's passed")
+	}
+	n.Run("nft", "delete", "table", "inet", "filter")
+	if sync(t, m, nodeConfig(1)); !strings.Contains(n.NFT(), "notrack") {
+		t.Error("the rule is gone, and packets are still tracked")
+	}
+}
+
 // firewalld is the skeleton of what firewalld 1.3 writes, with the rules that matter.
 const firewalld = `table inet firewalld {
 	chain filter_INPUT {

@@ -41,14 +41,15 @@ func (m *Manager) survey(ctx context.Context, c Config, sc scope) *plan {
 		return s.plan
 	}
 	s.iptables(ctx)
+	found, err := m.firewall.look(ctx, &m.nft, c, s.tables)
+	if err != nil {
+		s.errs = append(s.errs, err)
+	}
+	s.problems = append(s.problems, found.texts...)
+	s.cfg.Tracked = s.cfg.Tracked || found.tracked
 	s.ownTable(ctx)
 	if sc.flannel {
 		s.flannelTables()
-	}
-	found, err := m.firewall.problems(ctx, &m.nft, c, s.tables)
-	s.problems = append(s.problems, found...)
-	if err != nil {
-		s.errs = append(s.errs, err)
 	}
 	return s.plan
 }
