@@ -80,14 +80,14 @@ func (g *generation) run(ctx context.Context) error {
 		files.Poke()
 		return err
 	})
+	api := g.gate(partAPI, waitRetry, g.contact)
 	changes, err := g.conn.Watch(ctx)
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, l := range []*backend.Loop{
-		planeLoop, rulesLoop, files, announce, keep,
-		g.gate(partAPI, waitRetry, g.contact), g.side("collect", time.Minute, g.after(g.collect)),
+		api, planeLoop, rulesLoop, files, announce, keep, g.side("collect", time.Minute, g.after(g.collect)),
 	} {
 		group.Go(func() error { return g.daemon.run(ctx, l) })
 	}
@@ -96,7 +96,7 @@ func (g *generation) run(ctx context.Context) error {
 		from <-chan struct{}
 		to   []func()
 	}{
-		{g.source.Changed(), []func(){planeLoop.Poke, announce.Poke, keep.Poke}},
+		{g.source.Changed(), []func(){api.Poke, planeLoop.Poke, announce.Poke, keep.Poke}},
 		{changes.Ours, []func(){planeLoop.Poke}},
 		{changes.Host, []func(){planeLoop.Poke}},
 		{g.traffic.Watch(ctx), []func(){rulesLoop.Poke}},
@@ -137,10 +137,11 @@ func (g *generation) contact(context.Context) error {
 	if _, state := g.view.now(); state.known {
 		return nil
 	}
-	if reason := g.source.Reason(); reason != "" {
-		return errors.New(reason)
+	reason := g.source.Reason()
+	if reason == "" || time.Since(g.view.started) < waitRetry {
+		return errWaitingAPI // the first answer is on its way
 	}
-	return errWaitingAPI
+	return errors.New(reason)
 }
 
 func (g *generation) announce(ctx context.Context, a *applied) error {
