@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // storage is a buildah storage of our own. The vfs driver works in any container and on any file system.
@@ -21,13 +22,26 @@ func (s storage) run(ctx context.Context, args ...string) error {
 	return quiet(s.command(ctx, args...))
 }
 
+// lock waits until no other build uses the storage: one that prunes would take layers from under the other.
+func (s storage) lock() (unlock func(), err error) {
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.Create(filepath.Join(s.dir, "lock"))
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("lock the image storage: %w", err)
+	}
+	return func() { _ = f.Close() }, nil
+}
+
 // debian makes a base image as slim as debian:bookworm-slim from Debian's packages alone, for machines that reach no
 // image registry.
 func (s storage) debian(ctx context.Context, name, arch string) error {
 	fmt.Println("making a base image of Debian's packages, once (about a minute)")
-	if err := os.MkdirAll(s.dir, 0o755); err != nil {
-		return err
-	}
 	root, err := os.MkdirTemp(s.dir, "debootstrap-")
 	if err != nil {
 		return err

@@ -45,10 +45,12 @@ func (b build) run(ctx context.Context) error {
 		tool, steps = "docker", b.docker
 	}
 	// Neither tool writes over an archive, and nobody should meet half of one.
-	part := b.out + ".part"
-	if err := os.RemoveAll(part); err != nil {
+	dir, err := os.MkdirTemp(filepath.Dir(b.out), ".image-")
+	if err != nil {
 		return err
 	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	part := filepath.Join(dir, "image.tar")
 	if err := steps(ctx, part); err != nil {
 		return err
 	}
@@ -81,6 +83,11 @@ func (b build) docker(ctx context.Context, out string) error {
 
 func (b build) buildah(ctx context.Context, out string) error {
 	t := storage{dir: filepath.Join(b.cache, "buildah")}
+	unlock, err := t.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	base := "localhost/weft-debian:bookworm-" + b.arch
 	if t.command(ctx, "inspect", "--type", "image", base).Run() != nil {
 		if err := t.debian(ctx, base, b.arch); err != nil {
