@@ -68,7 +68,13 @@ func commands() []command {
 	edit := func(change func(s *kernel.State, w []string, dev string) error) func(*fakeBox, []string, string) error {
 		return func(b *fakeBox, w []string, dev string) error {
 			var err error
-			b.Edit(func(s *kernel.State) { err = change(s, w, dev) })
+			b.Edit(func(s *kernel.State) {
+				if _, ok := s.Links[dev]; !ok && dev != "" {
+					err = fmt.Errorf("cannot find device %q", dev)
+					return
+				}
+				err = change(s, w, dev)
+			})
 			return err
 		}
 	}

@@ -48,21 +48,26 @@ func (w *World) play(archive *txtar.Archive) error {
 	for _, f := range archive.Files {
 		s.sections[f.Name] = string(f.Data)
 	}
-	known := verbs()
 	n := 0
 	for line := range strings.Lines(string(archive.Comment)) {
 		n++
-		words := strings.Fields(line)
-		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
-			continue
-		}
-		v, ok := known[words[0]]
-		if !ok {
-			return fmt.Errorf("line %d: %s: want one of %v", n, words[0], slices.Sorted(maps.Keys(known)))
-		}
-		if err := v.run(s, words[1:]); err != nil {
+		if err := s.line(line); err != nil {
 			return fmt.Errorf("line %d: %s: %w", n, strings.TrimSpace(line), err)
 		}
 	}
 	return nil
+}
+
+// line plays one line; empty ones and comments are nothing.
+func (s *story) line(line string) error {
+	words := strings.Fields(line)
+	if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+		return nil
+	}
+	known := verbs()
+	v, ok := known[words[0]]
+	if !ok {
+		return fmt.Errorf("unknown word: want one of %v", slices.Sorted(maps.Keys(known)))
+	}
+	return v.run(s, words[1:])
 }

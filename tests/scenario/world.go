@@ -104,14 +104,14 @@ func defaultRecord(name string, i int) Record {
 	}
 }
 
-// living lists the machines whose kernel can be compared with the model: the daemon runs, it has a Node and an
-// underlay.
+// living lists the machines whose kernel can be compared with the model: the daemon runs and has seen the cluster, and
+// it has a Node and an underlay.
 func (w *World) living() []*Machine {
 	var list []*Machine
 	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
 		m := w.machines[name]
 		_, there := w.cluster.record(name)
-		if _, under := m.box.Underlay(); m.alive() && there && under {
+		if _, under := m.box.Underlay(); m.alive() && m.source.informed() && there && under {
 			list = append(list, m)
 		}
 	}
