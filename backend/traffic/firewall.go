@@ -87,7 +87,9 @@ func tableTrouble(listing, name string, c Config) (trouble, error) {
 		case "rule":
 			text := joined(o.Expr)
 			mentions.WriteString(text)
-			t.tracked = t.tracked || acceptsNew(text, c.Port)
+			// A chain without a hook may be reached from INPUT or OUTPUT; one of another hook is not about the overlay.
+			onTheWay := slices.Contains([]string{"", "input", "output"}, hooks[o.Chain])
+			t.tracked = t.tracked || onTheWay && acceptsNew(text, c.Port)
 			closed[o.Chain] = closed[o.Chain] || stopsAll(o.Expr)
 		case "set", "map":
 			mentions.WriteString(joined(o.Elem))

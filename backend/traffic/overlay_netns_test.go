@@ -55,13 +55,11 @@ func TestEncapsulatedPacketsAreNotTrackedAndOtherVXLANIs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	podB := netip.AddrPortFrom(addrs(0)["pod-b"], echoPort)
+	for _, n := range w.node { // a rule that needs it makes the kernel track
+		n.SetNFT("table ip t { chain c { type filter hook forward priority 0; ct state new accept; }; }\n")
+	}
 	if !w.quick("pod-a", podB) || tracked(t, w.node[0]) == "" {
-		// Without any rule that needs it the kernel tracks nothing: make it.
-		w.node[0].SetNFT("table ip t { chain c { type filter hook forward priority 0; ct state new accept; }; }\n")
-		w.node[1].SetNFT("table ip t { chain c { type filter hook forward priority 0; ct state new accept; }; }\n")
-		if !w.quick("pod-a", podB) || tracked(t, w.node[0]) == "" {
-			t.Fatal("encapsulated packets are not tracked even without our rules: the test shows nothing")
-		}
+		t.Fatal("encapsulated packets are not tracked even without our rules: the test shows nothing")
 	}
 	for i, n := range w.node {
 		sync(t, manager(n), nodeConfig(i+1))
