@@ -333,3 +333,28 @@ func glob(pattern string) []string {
 func containers(o objects) []corev1.Container {
 	return append(slices.Clone(o.daemon.Spec.Template.Spec.InitContainers), o.daemon.Spec.Template.Spec.Containers...)
 }
+
+// K-07: the uninstall reaches what the agent reaches, with the same rights, on the same nodes.
+func TestK07TheUninstallReachesWhatTheAgentWrote(t *testing.T) {
+	data, err := os.ReadFile("uninstall.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, gone := parse(t, KubeFlannel).daemon.Spec.Template.Spec, parse(t, string(data)).daemon.Spec.Template.Spec
+	from, to := agent.Containers[0], gone.InitContainers[0]
+	for what, d := range map[string]string{
+		"volumes":          cmp.Diff(agent.Volumes, gone.Volumes),
+		"mounts":           cmp.Diff(from.VolumeMounts, to.VolumeMounts),
+		"security context": cmp.Diff(from.SecurityContext, to.SecurityContext),
+		"image":            cmp.Diff(from.Image, to.Image),
+		"environment":      cmp.Diff(from.Env, to.Env),
+		"tolerations":      cmp.Diff(agent.Tolerations, gone.Tolerations),
+		"affinity":         cmp.Diff(agent.Affinity, gone.Affinity),
+		"service account":  cmp.Diff(agent.ServiceAccountName, gone.ServiceAccountName),
+		"command":          cmp.Diff([]string{"/opt/bin/flanneld", "uninstall"}, append(slices.Clone(to.Command), to.Args...)),
+	} {
+		if d != "" {
+			t.Errorf("%s (-agent +uninstall):\n%s", what, d)
+		}
+	}
+}

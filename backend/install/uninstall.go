@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Traces is where our files lie on a node.
@@ -35,11 +36,11 @@ func Uninstall(t Traces) ([]string, error) {
 	ok, err := removeConflist(t.ConfDir)
 	did(filepath.Join(t.ConfDir, ConflistName), ok, err)
 	for _, f := range t.Files {
-		ok, err := remove(f, os.Remove)
+		ok, err := remove(f)
 		did(f, ok, err)
 	}
 	for _, d := range t.Dirs {
-		ok, err := remove(d, os.RemoveAll)
+		ok, err := empty(d)
 		did(d, ok, err)
 	}
 	ok, err = removeShim(t)
@@ -47,15 +48,40 @@ func Uninstall(t Traces) ([]string, error) {
 	return removed, errors.Join(errs...)
 }
 
-// remove removes what is there.
-func remove(path string, by func(string) error) (bool, error) {
+// remove removes a file that is there.
+func remove(path string) (bool, error) {
 	if path == "" {
 		return false, nil
 	}
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	if err := by(path); err != nil {
+	if err := os.Remove(path); err != nil {
+		return false, fmt.Errorf("uninstall: %w", explain(err))
+	}
+	return true, nil
+}
+
+// empty removes a folder with all that is in it. A folder that is a mount point of our container, as the state directory is,
+// can only be emptied, and counts as removed if there was something in it.
+func empty(dir string) (bool, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("uninstall: %w", explain(err))
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return false, fmt.Errorf("uninstall: %w", explain(err))
+		}
+	}
+	err = os.Remove(dir)
+	if errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.EROFS) {
+		return len(entries) > 0, nil
+	}
+	if err != nil {
 		return false, fmt.Errorf("uninstall: %w", explain(err))
 	}
 	return true, nil
@@ -74,5 +100,5 @@ func removeShim(t Traces) (bool, error) {
 	if theirs, err := os.ReadFile(path); err != nil || !bytes.Equal(ours, theirs) {
 		return false, nil
 	}
-	return remove(path, os.Remove)
+	return remove(path)
 }
