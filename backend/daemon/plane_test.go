@@ -1,0 +1,188 @@
+package daemon
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/subnet"
+)
+
+// ground is a plane on a fake kernel whose host has eth0 with 192.168.50.1.
+type ground struct {
+	*plane
+	fake *kernel.Fake
+	in   input
+}
+
+func newGround(t *testing.T, conf string) *ground {
+	t.Helper()
+	c, _, err := subnet.ParseNetConf([]byte(conf))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fake := kernel.NewFake()
+	cfg := Config{Iface: Iface{Names: []string{"eth0"}}}
+	p := &plane{cfg: cfg, log: quiet(), kernel: fake, metrics: newMetrics(Version{}, newBoard(quiet())), told: newTold(quiet())}
+	return &ground{plane: p, fake: fake, in: input{conf: c, snap: subnet.Snapshot{Self: self("10.244.1.0/24"), Peers: []subnet.Peer{peer("b", 2)}}}}
+}
+
+const plainConf = `{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}}`
+
+func self(cidr string) subnet.Self {
+	s := subnet.Self{Name: "a", UID: "u", Exists: true}
+	if cidr != "" {
+		s.PodCIDRs[subnet.IPv4] = netip.MustParsePrefix(cidr)
+	}
+	return s
+}
+
+func peer(name string, n byte) subnet.Peer {
+	return subnet.Peer{Name: name, UID: name, BackendType: "vxlan", VNI: 1, Port: 4789, Endpoints: [2]subnet.Endpoint{{
+		PodCIDR:  netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, n, 0}), 24),
+		PublicIP: netip.AddrFrom4([4]byte{192, 168, 50, n}),
+		MAC:      subnet.MAC{2, 0, 0, 0, 0, n + 100},
+	}}}
+}
+
+func (g *ground) mustSync(t *testing.T) {
+	t.Helper()
+	if err := g.sync(t.Context(), g.in); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (g *ground) routes(t *testing.T) []string {
+	t.Helper()
+	s, err := g.fake.Dump(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, line := range strings.Split(s.String(), "\n") {
+		if strings.Contains(line, "onlink") {
+			out = append(out, strings.TrimPrefix(strings.TrimSpace(line), "route "))
+		}
+	}
+	return out
+}
+
+func TestARoundBringsUpDeviceAndPeers(t *testing.T) {
+	g := newGround(t, plainConf)
+	g.mustSync(t)
+	if diff := cmp.Diff([]string{"10.244.2.0/24 via 10.244.2.0 dev flannel.1 proto 87 onlink"}, g.routes(t)); diff != "" {
+		t.Error(diff)
+	}
+	a := g.applied.Load()
+	if a.VXLAN.PodMTU() != 1450 || a.VXLAN.Port != 4789 || a.device() != "flannel.1" {
+		t.Errorf("applied: MTU %d, port %d, device %s", a.VXLAN.PodMTU(), a.VXLAN.Port, a.device())
+	}
+}
+
+func TestD01WithoutAPodCIDRNothingIsTouched(t *testing.T) {
+	g := newGround(t, plainConf)
+	g.mustSync(t)
+	before := g.routes(t)
+	g.in.snap.Self.PodCIDRs = [2]netip.Prefix{}
+	g.in.snap.Peers = nil
+	if err := g.sync(t.Context(), g.in); !errors.Is(err, subnet.ErrNoPodCIDR) {
+		t.Errorf("error: %v", err)
+	}
+	if diff := cmp.Diff(before, g.routes(t)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestD02APodCIDROutsideTheNetworkIsRefusedWithBothValues(t *testing.T) {
+	g := newGround(t, plainConf)
+	g.in.snap.Self = self("10.42.1.0/24")
+	err := g.sync(t.Context(), g.in)
+	if err == nil || !strings.Contains(err.Error(), "10.42.1.0/24") || !strings.Contains(err.Error(), "10.244.0.0/16") {
+		t.Errorf("error: %v", err)
+	}
+	if g.applied.Load() != nil {
+		t.Error("something was applied, and would be announced")
+	}
+}
+
+func TestTheStateFromDiskRemovesNothing(t *testing.T) {
+	g := newGround(t, plainConf)
+	g.in.snap.Peers = append(g.in.snap.Peers, peer("c", 3))
+	g.mustSync(t)
+	g.in.snap.Peers, g.in.stale = g.in.snap.Peers[:1], true
+	g.mustSync(t)
+	if n := len(g.routes(t)); n != 2 {
+		t.Errorf("%d routes, want both to stay", n)
+	}
+	g.in.stale = false
+	g.mustSync(t)
+	if n := len(g.routes(t)); n != 1 {
+		t.Errorf("%d routes, want c's to go once the cluster is known", n)
+	}
+}
+
+func TestV01TheDevicesMACIsSetBackToWhatWasAnnounced(t *testing.T) {
+	g := newGround(t, plainConf)
+	g.mustSync(t)
+	want := g.applied.Load().VXLAN.VTEPs[0].MAC
+	g.fake.Edit(func(s *kernel.State) {
+		l := s.Links["flannel.1"]
+		l.MAC = subnet.MAC{2, 9, 9, 9, 9, 9}
+		s.Links["flannel.1"] = l
+	})
+	g.mustSync(t)
+	s, _ := g.fake.Dump(t.Context())
+	if got := s.Links["flannel.1"].MAC; got != want {
+		t.Errorf("MAC %s, want %s", got, want)
+	}
+}
+
+func TestARestartKeepsPortAndMACOfTheDeviceThatIsThere(t *testing.T) {
+	g := newGround(t, `{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan", "Port": 8472}}`)
+	g.mustSync(t)
+	first := g.applied.Load().VXLAN
+	again := newGround(t, plainConf)
+	again.kernel, again.fake = g.fake, g.fake
+	again.mustSync(t)
+	second := again.applied.Load().VXLAN
+	if second.Port != 8472 || second.VTEPs[0].MAC != first.VTEPs[0].MAC {
+		t.Errorf("port %d, MAC %s; want 8472 and %s", second.Port, second.VTEPs[0].MAC, first.VTEPs[0].MAC)
+	}
+}
+
+func TestI01ANewcomerWithAnAddressOfAnotherNodeStepsBack(t *testing.T) {
+	g := newGround(t, plainConf)
+	other := peer("b", 2)
+	other.Endpoints[0].PublicIP = netip.MustParseAddr("192.168.50.1")
+	g.in.snap.Peers = []subnet.Peer{other}
+	err := g.sync(t.Context(), g.in)
+	if err == nil || !strings.Contains(err.Error(), "by b") || g.applied.Load() != nil {
+		t.Errorf("error %v, applied %v", err, g.applied.Load())
+	}
+	g.in.snap.Self.PublicIP[0] = other.Endpoints[0].PublicIP
+	if err := g.sync(t.Context(), g.in); err == nil || g.applied.Load() == nil {
+		t.Errorf("who announced it before goes on and is not ready: error %v", err)
+	}
+	g.cfg.Iface.AllowShared = true
+	if err := g.sync(t.Context(), g.in); err != nil {
+		t.Errorf("with --allow-shared-public-ip: %v", err)
+	}
+}
+
+func TestAChangeThatFailsIsReportedAndTheOthersAreMade(t *testing.T) {
+	g := newGround(t, plainConf)
+	g.mustSync(t)
+	g.in.snap.Peers = append(g.in.snap.Peers, peer("c", 3), peer("d", 4))
+	g.fake.FailApply(1, errors.New("no buffer space"))
+	if err := g.sync(t.Context(), g.in); err == nil || !strings.Contains(err.Error(), "no buffer space") {
+		t.Errorf("error: %v", err)
+	}
+	g.mustSync(t)
+	if n := len(g.routes(t)); n != 3 {
+		t.Errorf("%d routes after the retry, want 3", n)
+	}
+}

@@ -1,0 +1,66 @@
+package daemon
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weft-cni/weft/subnet"
+)
+
+func readStatus(t *testing.T, file string) subnet.Status {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := subnet.ParseStatus(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestThePluginReadsReadinessAndReasonFromTheStatusFile(t *testing.T) {
+	b := newBoard(quiet(), partPlane, partAnnounce)
+	s := &status{file: filepath.Join(t.TempDir(), "flannel", "weft.json"), board: b, device: func() string { return "flannel.1" }, started: time.Now()}
+	if err := s.sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := readStatus(t, s.file); got.Ready || got.Reason != "data plane: starting" {
+		t.Errorf("got %+v", got)
+	}
+	b.set(partPlane, nil)
+	b.set(partAnnounce, errors.New("the API server is away"))
+	if err := s.sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := readStatus(t, s.file); !got.Ready || got.Device != "flannel.1" {
+		t.Errorf("pods can be connected without the API server, yet %+v", got)
+	}
+}
+
+func TestARestartLetsTheGoodWordOfThePredecessorStand(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "weft.json")
+	b := newBoard(quiet(), partPlane)
+	before := &status{file: file, board: newBoard(quiet()), device: func() string { return "flannel.1" }, started: time.Now()}
+	if err := before.sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	now := &status{file: file, board: b, device: func() string { return "" }, started: time.Now()}
+	if err := now.sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !readStatus(t, file).Ready {
+		t.Error("the node went not ready at a restart")
+	}
+	now.started = now.started.Add(-2 * startGrace)
+	if err := now.sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if readStatus(t, file).Ready {
+		t.Error("the predecessor's word outlived the grace")
+	}
+}

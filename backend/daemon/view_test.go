@@ -1,0 +1,64 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-cni/weft/subnet"
+)
+
+// away is a Source whose API server has not answered; here is one that has.
+type fixed struct {
+	snap subnet.Snapshot
+	ok   bool
+}
+
+func (f fixed) Snapshot() (subnet.Snapshot, bool) { return f.snap, f.ok }
+func (f fixed) Changed() <-chan struct{}          { return nil }
+
+func TestD04AStartWithoutTheAPIUsesTheStateOnDiskAfterAMoment(t *testing.T) {
+	dir := t.TempDir()
+	here := fixed{snap: subnet.Snapshot{Self: self("10.244.1.0/24"), Peers: []subnet.Peer{peer("b", 2)}}, ok: true}
+	first := newView(dir, "a", quiet())
+	first.source = here
+	if err := first.keep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		v := newView(dir, "a", quiet())
+		v.source = fixed{}
+		if _, s := v.now(); s.known {
+			t.Error("the disk is used before the API server had its chance")
+		}
+		time.Sleep(apiPatience)
+		snap, s := v.now()
+		if !s.known || !s.stale || len(snap.Peers) != 1 {
+			t.Errorf("state %+v, peers %v", s, snap.Peers)
+		}
+		v.source = here
+		if _, s := v.now(); !s.known || s.stale {
+			t.Errorf("the API server has answered, yet %+v", s)
+		}
+	})
+}
+
+func TestStateOfAnotherNodeOrABrokenFileIsNotUsed(t *testing.T) {
+	dir := t.TempDir()
+	first := newView(dir, "a", quiet())
+	first.source = fixed{snap: subnet.Snapshot{Self: self("10.244.1.0/24")}, ok: true}
+	if err := first.keep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if v := newView(dir, "z", quiet()); v.kept.Self.Exists {
+		t.Error("another node's state is used")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "snapshot.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if v := newView(dir, "a", quiet()); v.kept.Self.Exists {
+		t.Error("a broken file is used")
+	}
+}
