@@ -340,3 +340,36 @@ func TestApplyEndsWithItsContextAndRefusesWhatItDoesNotKnow(t *testing.T) {
 		t.Error("an unknown kind is accepted")
 	}
 }
+
+func TestV01AMACThatIsOverwrittenAtBirthIsSetBackOrNamed(t *testing.T) {
+	host, conn, parent := realHost(t)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() { // a udev that never sleeps
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_, _ = host.Try("ip", "link", "set", dev, "address", "0a:00:00:00:99:99")
+			}
+		}
+	}()
+	for range 30 {
+		err := conn.Apply(t.Context(), linkAdd(dev, link(parent)))
+		if err != nil && (!errors.Is(err, kernel.ErrMACOverwritten) || !strings.Contains(err.Error(), "MACAddressPolicy=none")) {
+			t.Error(err)
+		}
+		apply(t, conn, []kernel.Op{linkDel(dev)})
+	}
+	close(stop)
+	<-stopped
+	want := kernel.New()
+	want.Links[dev] = link(parent)
+	apply(t, conn, kernel.Diff(dump(t, conn), want))
+	host.IP("link set flannel.1 address 0a:00:00:00:99:99")
+	apply(t, conn, kernel.Diff(dump(t, conn), want))
+	if got := dump(t, conn).Links[dev].MAC; got != mac(1) {
+		t.Errorf("MAC %s", got)
+	}
+}

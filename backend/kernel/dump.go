@@ -66,6 +66,20 @@ func consistent[T any](ctx context.Context, what string, read func() ([]T, error
 	return all, nil
 }
 
+// byFamily reads a table of both families, one after the other: asked for all at once, the kernel adds those of
+// multicast routing and MPLS. A family that the kernel lacks (ipv6.disable=1) has no entries.
+func byFamily[T any](ctx context.Context, what string, read func(family int) ([]T, error)) ([]T, error) {
+	var all []T
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		some, err := consistent(ctx, what, func() ([]T, error) { return read(family) })
+		if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EOPNOTSUPP) {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
 func linkValue(link netlink.Link) Link {
 	a := link.Attrs()
 	l := Link{Index: a.Index, Kind: link.Type(), MTU: a.MTU, MAC: macOf(a.HardwareAddr), Up: a.Flags&net.FlagUp != 0}
@@ -97,9 +111,7 @@ func extra(v *netlink.Vxlan) string {
 }
 
 func (c *Conn) dumpAddrs(ctx context.Context, s State, names map[int]string) error {
-	addrs, err := consistent(ctx, "addresses", func() ([]netlink.Addr, error) {
-		return c.handle.AddrList(nil, unix.AF_UNSPEC)
-	})
+	addrs, err := byFamily(ctx, "addresses", func(family int) ([]netlink.Addr, error) { return c.handle.AddrList(nil, family) })
 	for _, a := range addrs {
 		p := prefixOf(a.IPNet)
 		if name, ok := names[a.LinkIndex]; ok && p.IsValid() && !p.Addr().IsLinkLocalUnicast() {
@@ -144,8 +156,8 @@ func (e neighMsg) addTo(s State, link string) {
 // dumpRoutes files the routes of the main table that are ours by protocol or by device. Where several routes have one
 // key, the first is the one that the kernel uses.
 func (c *Conn) dumpRoutes(ctx context.Context, s State, names map[int]string) error {
-	routes, err := consistent(ctx, "routes", func() ([]netlink.Route, error) {
-		return c.handle.RouteList(nil, unix.AF_UNSPEC)
+	routes, err := byFamily(ctx, "routes", func(family int) ([]netlink.Route, error) {
+		return c.handle.RouteList(nil, family)
 	})
 	others := map[RouteKey]int{}
 	for _, r := range routes {

@@ -12,19 +12,13 @@ import (
 // Host reads the host's links, addresses and routes, and counts its policy rules. It changes nothing.
 func (c *Conn) Host(ctx context.Context) (Host, error) {
 	links, lerr := consistent(ctx, "links", c.handle.LinkList)
-	addrs, aerr := consistent(ctx, "addresses", func() ([]netlink.Addr, error) {
-		return c.handle.AddrList(nil, unix.AF_UNSPEC)
-	})
-	routes, rerr := consistent(ctx, "routes", func() ([]netlink.Route, error) {
-		return c.handle.RouteList(nil, unix.AF_UNSPEC)
-	})
-	// by family, since a list of all families has multicast routing's rules in it
-	rules, perr := consistent(ctx, "policy rules", func() ([]netlink.Rule, error) { return c.handle.RuleList(unix.AF_INET) })
-	rules6, perr6 := consistent(ctx, "policy rules", func() ([]netlink.Rule, error) { return c.handle.RuleList(unix.AF_INET6) })
-	if err := errors.Join(lerr, aerr, rerr, perr, perr6); err != nil {
+	addrs, aerr := byFamily(ctx, "addresses", func(family int) ([]netlink.Addr, error) { return c.handle.AddrList(nil, family) })
+	routes, rerr := byFamily(ctx, "routes", func(family int) ([]netlink.Route, error) { return c.handle.RouteList(nil, family) })
+	rules, perr := byFamily(ctx, "policy rules", c.handle.RuleList)
+	if err := errors.Join(lerr, aerr, rerr, perr); err != nil {
 		return Host{}, err
 	}
-	h := Host{Rules: extraRules(append(rules, rules6...))}
+	h := Host{Rules: extraRules(rules)}
 	for _, l := range links {
 		h.Links = append(h.Links, hostLink(l))
 	}

@@ -42,6 +42,23 @@ func TestAnInterruptedDumpIsReadAgainFiveTimesAtMost(t *testing.T) {
 	}
 }
 
+func TestAFamilyThatTheKernelLacksHasNoEntries(t *testing.T) {
+	for _, missing := range []error{unix.EAFNOSUPPORT, unix.EOPNOTSUPP} {
+		got, err := byFamily(t.Context(), "things", func(family int) ([]int, error) {
+			if family == unix.AF_INET6 {
+				return nil, missing
+			}
+			return []int{family}, nil
+		})
+		if err != nil || len(got) != 1 {
+			t.Errorf("%v: %v, %v", missing, got, err)
+		}
+	}
+	if _, err := byFamily(t.Context(), "things", func(int) ([]int, error) { return nil, unix.EPERM }); !errors.Is(err, unix.EPERM) {
+		t.Error(err)
+	}
+}
+
 func TestD06AKernelWithoutVXLANIsSaidInPlainWordsWithTheCure(t *testing.T) {
 	err := (&Conn{}).explainLink(Op{}, fmt.Errorf("link add: %w", unix.EOPNOTSUPP))
 	if !errors.Is(err, ErrNoVXLAN) || !errors.Is(err, unix.EOPNOTSUPP) {
