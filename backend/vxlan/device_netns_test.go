@@ -265,7 +265,7 @@ func TestI13ALocalNetworkInTheWayIsNamedAndTheOtherPeersWork(t *testing.T) {
 	a.IP("addr add 10.244.2.1/24 dev docker0")
 	before := a.IP("route show dev docker0")
 	_, err := a.round()
-	if !errors.Is(err, kernel.ErrForeignRoute) || !strings.Contains(err.Error(), "10.244.2.0/24 leads to interface docker0 already") {
+	if !errors.Is(err, kernel.ErrForeignRoute) || !strings.Contains(err.Error(), "interface docker0 has the route to 10.244.2.0/24") {
 		t.Errorf("got %v", err)
 	}
 	if after := a.IP("route show dev docker0"); after != before {
