@@ -145,7 +145,7 @@ func TestUpdateFreesAndReservesUnderHostLocalsLock(t *testing.T) {
 	}
 }
 
-func TestOwners(t *testing.T) {
+func TestOwnersHaveTheFormOfTheSpecification(t *testing.T) {
 	for o, want := range map[Owner]bool{
 		{"a", "eth0"}: true, {"a.b-c_D9", ""}: true, {"", "eth0"}: false, {"-a", "eth0"}: false, {"a/b", "eth0"}: false, {"..", "eth0"}: false,
 		{"a", "sixteen-letters-"}: false, {strings.Repeat("a", 300), "eth0"}: false, {"a\x00", "eth0"}: false,
@@ -230,7 +230,7 @@ func TestUselessRecordsAreBroken(t *testing.T) {
 	}
 }
 
-func TestLocksOfAttachments(t *testing.T) {
+func TestLocksKeepOthersOffOneAttachmentOrAll(t *testing.T) {
 	r := Records{filepath.Join(t.TempDir(), "flannel")}
 	a, b := Owner{"a", "eth0"}, Owner{"b", "eth0"}
 	if r.Busy(a) {
@@ -309,7 +309,7 @@ func TestALockStaysWithTheProcessThatInheritedIt(t *testing.T) {
 	}
 }
 
-func TestResultsOfLibcni(t *testing.T) {
+func TestResultsOfLibcniAreReadAndRemoved(t *testing.T) {
 	r := Results{filepath.Join(t.TempDir(), "results")}
 	if all, bad, err := r.List(); len(all)+len(bad) != 0 || err != nil {
 		t.Errorf("no folder: %v, %v, %v", all, bad, err)

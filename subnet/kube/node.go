@@ -108,7 +108,7 @@ func (c *Claim) bad(f subnet.Family, reason, key string, err error) {
 
 // spoil files a problem that concerns all families.
 func (c *Claim) spoil(reason string, rules Rules, err error) {
-	c.Peer.Endpoints = [2]subnet.Endpoint{}
+	c.Peer.Endpoints, c.Peer.VNI = [2]subnet.Endpoint{}, 0
 	for _, f := range subnet.Families() {
 		c.Bad[f] = rules.Networks[f].IsValid()
 	}

@@ -1,0 +1,140 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func TestContactTellsNewsOnce(t *testing.T) {
+	var c contact
+	refused := errors.New("connection refused")
+	for i, step := range []struct {
+		err  error
+		news bool
+		lost time.Time
+	}{
+		{context.Canceled, false, time.Time{}},
+		{refused, true, born(2)},
+		{refused, false, born(2)},
+		{fmt.Errorf("wrapped: %w", context.DeadlineExceeded), false, born(2)},
+		{nil, true, time.Time{}},
+		{nil, false, time.Time{}},
+		{refused, true, born(7)},
+	} {
+		news := c.note(step.err, born(i+1))
+		if _, lost, _ := c.state(); news != step.news || lost != step.lost {
+			t.Errorf("step %d: news %v lost %v, want %v %v", i, news, lost, step.news, step.lost)
+		}
+	}
+}
+
+func TestExplainSaysWhatToLookAt(t *testing.T) {
+	nodes := schema.GroupResource{Resource: "nodes"}
+	for want, err := range map[string]error{
+		"API server https://10.96.0.1:443 not reachable: dial tcp: i/o timeout (if this is the kubernetes Service's address, kube-proxy": errors.New("dial tcp: i/o timeout"),
+		"API server https://10.96.0.1:443 refuses: nodes is forbidden: no (see the ClusterRole":                                          apierrors.NewForbidden(nodes, "", errors.New("no")),
+		"API server https://10.96.0.1:443 does not accept our credentials: who (see the ServiceAccount's token":                          apierrors.NewUnauthorized("who"),
+		"API server https://10.96.0.1:443 answers: Internal error occurred: x":                                                           apierrors.NewInternalError(errors.New("x")),
+	} {
+		if got := Explain("https://10.96.0.1:443", err); !strings.HasPrefix(got, want) && !strings.Contains(got, strings.TrimSuffix(want, ": no (see the ClusterRole")) {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+func TestAttemptGoesOnAboutOnceASecondUntilTheServerAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, calls := time.Now(), 0
+		got, err := attempt(t.Context(), func(error) {}, func() (int, error) {
+			calls++
+			if time.Since(began) < time.Minute {
+				return 0, errors.New("connection refused")
+			}
+			return 7, nil
+		})
+		if took := time.Since(began); got != 7 || err != nil || took > time.Minute+1250*time.Millisecond || calls < 48 || calls > 82 {
+			t.Errorf("%v %v after %v and %d calls", got, err, took, calls)
+		}
+		if _, err := attempt(t.Context(), func(error) {}, func() (int, error) { return 0, apierrors.NewTooManyRequests("x", 1) }); !apierrors.IsTooManyRequests(err) {
+			t.Errorf("an answer of the server: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		if _, err := attempt(ctx, func(error) {}, func() (int, error) { return 0, io.EOF }); !errors.Is(err, io.EOF) {
+			t.Errorf("after the end: %v", err)
+		}
+	})
+}
+
+func TestNewClientTellsWhatIsWrongWithItsOptions(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	if _, err := NewClient(ClientOptions{}); err == nil || !strings.Contains(err.Error(), "--kubeconfig-file") {
+		t.Errorf("nothing given: %v", err)
+	}
+	if _, err := NewClient(ClientOptions{KubeconfigFile: filepath.Join(t.TempDir(), "none")}); err == nil || !strings.Contains(err.Error(), "none") {
+		t.Errorf("no such file: %v", err)
+	}
+	t.Setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
+	if _, err := NewClient(ClientOptions{}); err == nil || !strings.Contains(err.Error(), "ServiceAccount") {
+		t.Errorf("no token: %v", err)
+	}
+	bad := filepath.Join(t.TempDir(), "bad")
+	if err := os.WriteFile(bad, []byte("apiVersion: v1\nkind: Config\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := NewClient(ClientOptions{KubeconfigFile: bad, APIURL: "http://127.0.0.1:1"}); err != nil || c.Server != "http://127.0.0.1:1" {
+		t.Errorf("--kube-api-url wins over the file: %v", err)
+	}
+	if _, err := NewClient(ClientOptions{APIURL: "://"}); err == nil {
+		t.Error("no URL, but accepted")
+	}
+}
+
+func TestNodeNameNeedsNothingWhenItIsGiven(t *testing.T) {
+	for src, want := range map[NameSource]string{
+		{NodeName: "n1", PodName: "p"}: "n1",
+	} {
+		if got, err := NodeName(t.Context(), nil, src, nil); got != want || err != nil {
+			t.Errorf("%+v: %q %v", src, got, err)
+		}
+	}
+	for _, src := range []NameSource{{}, {PodName: "p"}, {PodNamespace: "ns"}} {
+		if _, err := NodeName(t.Context(), nil, src, nil); !errors.Is(err, ErrNoName) {
+			t.Errorf("%+v: %v", src, err)
+		}
+	}
+}
+
+func TestNodeNameReportsARefusalAndEndsWithItsContext(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"pods is forbidden"}`)
+	}))
+	defer server.Close()
+	client, err := NewClient(ClientOptions{APIURL: server.URL, UserAgent: "weft/test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var reason string
+	_, err = NodeName(ctx, client, NameSource{PodName: "p", PodNamespace: "ns"}, func(r string) { reason = r; cancel() })
+	if !errors.Is(err, context.Canceled) || !strings.Contains(reason, "pods is forbidden") || !strings.Contains(reason, "NODE_NAME") {
+		t.Errorf("%v: %s", err, reason)
+	}
+}

@@ -1,0 +1,296 @@
+package kube
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-cni/weft/subnet"
+)
+
+// claim makes a good claim of an IPv4 node: name, age in days, pod CIDR, last byte of the address, last byte of the MAC.
+func claim(name string, day int, cidr string, ip, mac byte) Claim {
+	return Claim{Managed: true, Peer: subnet.Peer{
+		Name: name, UID: "uid-" + name, Created: born(day), BackendType: "vxlan", VNI: 1,
+		Endpoints: [2]subnet.Endpoint{{
+			PodCIDR: netip.MustParsePrefix(cidr), PublicIP: netip.AddrFrom4([4]byte{192, 168, 50, ip}), MAC: subnet.MAC{10, 0, 0, 0, 0, mac},
+		}},
+	}}
+}
+
+// viewOf has an own node with 10.244.1.0/24, .1 and MAC 1, ten days old.
+func viewOf(claims ...Claim) View {
+	own := claim("self", 10, "10.244.1.0/24", 1, 1)
+	return View{Own: own, Self: subnet.Self{Name: "self", Exists: true, PodCIDRs: prefixes("10.244.1.0/24")}, Claims: claims, Now: born(20)}
+}
+
+// show is an outcome for people to read.
+func show(r Resolved) string {
+	var b strings.Builder
+	for _, p := range r.Peers {
+		fmt.Fprintf(&b, "%s", p.Name)
+		for _, e := range p.Endpoints {
+			if !e.IsZero() {
+				fmt.Fprintf(&b, " %s via %s %s", e.PodCIDR, e.PublicIP, e.MAC)
+			}
+		}
+		b.WriteString("\n")
+	}
+	for _, p := range r.Problems {
+		fmt.Fprintf(&b, "! %s %s: %s\n", p.Node, p.Reason, p.Text)
+	}
+	return b.String()
+}
+
+func TestP10ResolveGivesWhatIsClaimedTwiceToOne(t *testing.T) {
+	const goTo = "; delete the Node that should not have it, so that it gets a range of its own\n"
+	for name, c := range map[string]struct {
+		claims []Claim
+		want   string
+	}{
+		"no conflict": {[]Claim{claim("c", 2, "10.244.3.0/24", 3, 3), claim("b", 1, "10.244.2.0/24", 2, 2)},
+			"b 10.244.2.0/24 via 192.168.50.2 0a:00:00:00:00:02\nc 10.244.3.0/24 via 192.168.50.3 0a:00:00:00:00:03\n"},
+		"equal ranges: the older": {[]Claim{claim("b", 2, "10.244.2.0/24", 2, 2), claim("c", 1, "10.244.2.0/24", 3, 3)},
+			"c 10.244.2.0/24 via 192.168.50.3 0a:00:00:00:00:03\n" +
+				"! b PodCIDRConflict: pod CIDR 10.244.2.0/24 is also claimed by node c: packets for it go to c" + goTo +
+				"! c PodCIDRConflict: pod CIDR 10.244.2.0/24 is also claimed by node b: packets for it go to c" + goTo},
+		"equal age: the lower name": {[]Claim{claim("c", 1, "10.244.2.0/24", 3, 3), claim("b", 1, "10.244.2.0/24", 2, 2)},
+			"b 10.244.2.0/24 via 192.168.50.2 0a:00:00:00:00:02\n" +
+				"! b PodCIDRConflict: pod CIDR 10.244.2.0/24 is also claimed by node c: packets for it go to b" + goTo +
+				"! c PodCIDRConflict: pod CIDR 10.244.2.0/24 is also claimed by node b: packets for it go to b" + goTo},
+		"a younger range inside": {[]Claim{claim("b", 1, "10.244.2.0/23", 2, 2), claim("c", 2, "10.244.3.0/24", 3, 3)},
+			"b 10.244.2.0/23 via 192.168.50.2 0a:00:00:00:00:02\n" +
+				"! b PodCIDRConflict: pod CIDR 10.244.3.0/24 is also claimed by node c: packets for it go to b" + goTo +
+				"! c PodCIDRConflict: pod CIDR 10.244.3.0/24 is also claimed by node b: packets for it go to b" + goTo},
+		"a younger range around": {[]Claim{claim("b", 2, "10.244.2.0/23", 2, 2), claim("c", 1, "10.244.3.0/24", 3, 3)},
+			"c 10.244.3.0/24 via 192.168.50.3 0a:00:00:00:00:03\n" +
+				"! b PodCIDRConflict: pod CIDR 10.244.2.0/23 is also claimed by node c: packets for it go to c" + goTo +
+				"! c PodCIDRConflict: pod CIDR 10.244.2.0/23 is also claimed by node b: packets for it go to c" + goTo},
+		"the own range, older": {[]Claim{claim("b", 11, "10.244.1.0/24", 2, 2)},
+			"! b PodCIDRConflict: pod CIDR 10.244.1.0/24 is also claimed by node self: packets for it go to self" + goTo +
+				"! self PodCIDRConflict: pod CIDR 10.244.1.0/24 is also claimed by node b: packets for it go to self" + goTo},
+		"the own range, younger": {[]Claim{claim("b", 9, "10.244.0.0/23", 2, 2)},
+			"! b PodCIDRConflict: pod CIDR 10.244.0.0/23 is also claimed by node self: packets for it go to b" + goTo +
+				"! self PodCIDRConflict: pod CIDR 10.244.0.0/23 is also claimed by node b: packets for it go to b" + goTo},
+		"three of one range": {[]Claim{claim("b", 1, "10.244.2.0/24", 2, 2), claim("c", 2, "10.244.2.0/24", 3, 3), claim("d", 3, "10.244.2.0/24", 4, 4)},
+			"b 10.244.2.0/24 via 192.168.50.2 0a:00:00:00:00:02\n" +
+				"! b PodCIDRConflict: pod CIDR 10.244.2.0/24 is also claimed by node c and 1 more: packets for it go to b" + goTo +
+				"! c PodCIDRConflict: pod CIDR 10.244.2.0/24 is also claimed by node b: packets for it go to b" + goTo +
+				"! d PodCIDRConflict: pod CIDR 10.244.2.0/24 is also claimed by node b: packets for it go to b" + goTo},
+		"one MAC at two addresses": {[]Claim{claim("b", 1, "10.244.2.0/24", 2, 2), claim("c", 2, "10.244.3.0/24", 3, 2)},
+			"b 10.244.2.0/24 via 192.168.50.2 0a:00:00:00:00:02\n" +
+				"! b MACConflict: VTEP MAC 0a:00:00:00:00:02 is also claimed by node c: packets for it go to b; delete the flannel device on the node that was cloned, so that it makes a new MAC\n" +
+				"! c MACConflict: VTEP MAC 0a:00:00:00:00:02 is also claimed by node b: packets for it go to b; delete the flannel device on the node that was cloned, so that it makes a new MAC\n"},
+		"I-01 one address of two": {[]Claim{claim("b", 1, "10.244.2.0/24", 2, 2), claim("c", 2, "10.244.3.0/24", 2, 3)},
+			"b 10.244.2.0/24 via 192.168.50.2 0a:00:00:00:00:02\nc 10.244.3.0/24 via 192.168.50.2 0a:00:00:00:00:03\n" +
+				"! b PublicIPConflict: public IP 192.168.50.2 is also claimed by node c: check --iface, --public-ip and the public-ip-overwrite annotation of both, or delete the Node that is gone; the other is b\n" +
+				"! c PublicIPConflict: public IP 192.168.50.2 is also claimed by node b: check --iface, --public-ip and the public-ip-overwrite annotation of both, or delete the Node that is gone; the other is b\n"},
+		"a machine under a new name": {[]Claim{claim("old", 1, "10.244.2.0/24", 2, 2), claim("new", 2, "10.244.3.0/24", 2, 2)},
+			"new 10.244.3.0/24 via 192.168.50.2 0a:00:00:00:00:02\nold 10.244.2.0/24 via 192.168.50.2 0a:00:00:00:00:02\n" +
+				"! new PublicIPConflict: public IP 192.168.50.2 is also claimed by node old: check --iface, --public-ip and the public-ip-overwrite annotation of both, or delete the Node that is gone; the other is old\n" +
+				"! old PublicIPConflict: public IP 192.168.50.2 is also claimed by node new: check --iface, --public-ip and the public-ip-overwrite annotation of both, or delete the Node that is gone; the other is old\n"},
+		"I-01 the own address": {[]Claim{claim("b", 11, "10.244.2.0/24", 1, 2)},
+			"! b PublicIPConflict: public IP 192.168.50.1 is also claimed by node self: check --iface, --public-ip and the public-ip-overwrite annotation of both, or delete the Node that is gone; the other is self\n" +
+				"! self PublicIPConflict: public IP 192.168.50.1 is also claimed by node b: check --iface, --public-ip and the public-ip-overwrite annotation of both, or delete the Node that is gone; the other is self\n"},
+		"not managed": {[]Claim{{Peer: subnet.Peer{Name: "b"}, Addrs: []netip.Addr{netip.MustParseAddr("192.168.50.2")}}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 3 {
+				rand.Shuffle(len(c.claims), func(i, j int) { c.claims[i], c.claims[j] = c.claims[j], c.claims[i] })
+				if diff := cmp.Diff(c.want, show(Resolve(viewOf(c.claims...)))); diff != "" {
+					t.Fatalf("(-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+func TestP10TheLoserTakesOverWhenTheWinnerLeaves(t *testing.T) {
+	b, c := claim("b", 1, "10.244.2.0/24", 2, 2), claim("c", 2, "10.244.2.0/24", 3, 3)
+	if r := Resolve(viewOf(b, c)); len(r.Peers) != 1 || r.Peers[0].Name != "b" {
+		t.Errorf("both: %s", show(r))
+	}
+	if r := Resolve(viewOf(c)); len(r.Peers) != 1 || r.Peers[0].Name != "c" || len(r.Problems) != 0 {
+		t.Errorf("one: %s", show(r))
+	}
+}
+
+func TestResolveDropsOnlyTheFamilyInConflict(t *testing.T) {
+	b, c := claim("b", 1, "10.244.2.0/24", 2, 2), claim("c", 2, "10.244.2.0/24", 3, 3)
+	c.Peer.Endpoints[subnet.IPv6] = subnet.Endpoint{PodCIDR: netip.MustParsePrefix("fd00:10:244:3::/64"), PublicIP: netip.MustParseAddr("fd00::3"), MAC: subnet.MAC{10, 0, 0, 0, 6, 3}}
+	r := Resolve(viewOf(b, c))
+	if len(r.Peers) != 2 || r.Peers[1].Endpoints[subnet.IPv4] != (subnet.Endpoint{}) || r.Peers[1].Endpoints[subnet.IPv6].IsZero() {
+		t.Error(show(r))
+	}
+}
+
+func TestP12ABadNodeKeepsItsLastGoodEntryForAWhile(t *testing.T) {
+	good := claim("b", 1, "10.244.2.0/24", 2, 2)
+	good.Peer.Port = 8472
+	bad := Claim{Managed: true, Bad: [2]bool{true}, Peer: subnet.Peer{Name: "b", UID: "uid-b", Created: born(1), BackendType: "vxlan"},
+		Problems: []subnet.Problem{{Node: "b", Reason: ReasonBadPublicIP, Text: "x"}}}
+	start := born(20)
+	memory := Memory{}
+	step := func(after time.Duration, claims ...Claim) Resolved {
+		v := viewOf(claims...)
+		v.Memory, v.Now = memory, start.Add(after)
+		r := Resolve(v)
+		memory = r.Memory
+		return r
+	}
+	if r := step(0, bad); len(r.Peers) != 0 || r.Problems[0].Text != "x" {
+		t.Errorf("bad from the start: %s", show(r))
+	}
+	step(0, good)
+	r := step(time.Minute, bad)
+	if len(r.Peers) != 1 || r.Peers[0] != good.Peer || r.Expires != start.Add(time.Minute+Grace) || r.Problems[0].Text != "x; the last good entry is kept for 5m0s" {
+		t.Errorf("turned bad: %s expires %v", show(r), r.Expires)
+	}
+	if r := step(3*time.Minute, bad); len(r.Peers) != 1 || r.Expires != start.Add(time.Minute+Grace) {
+		t.Errorf("still bad: the time must not begin anew: %v", r.Expires)
+	}
+	if r := step(time.Minute+Grace, bad); len(r.Peers) != 0 || !r.Expires.IsZero() || r.Problems[0].Text != "x" {
+		t.Errorf("too long: %s", show(r))
+	}
+	if r := step(2*Grace, bad); len(r.Peers) != 0 {
+		t.Errorf("came back by itself: %s", show(r))
+	}
+	step(3*Grace, good)
+	if r := step(3*Grace, bad); len(r.Peers) != 1 {
+		t.Errorf("good in between, then bad: %s", show(r))
+	}
+	again := bad
+	again.Peer.UID = "another"
+	if r := step(3*Grace, again); len(r.Peers) != 0 {
+		t.Errorf("P-05 another Node of that name: %s", show(r))
+	}
+	step(4*Grace, good)
+	off := bad
+	off.Managed = false
+	if r := step(4*Grace, off); len(r.Peers) != 0 || len(r.Memory) != 0 {
+		t.Errorf("no longer managed: %s", show(r))
+	}
+	step(5*Grace, good)
+	step(5 * Grace) // deleted
+	if r := step(5*Grace, bad); len(r.Peers) != 0 {
+		t.Errorf("deleted in between: %s", show(r))
+	}
+	memory = Remember([]subnet.Peer{good.Peer})
+	if r := step(0, bad); len(r.Peers) != 1 {
+		t.Errorf("known from a kept snapshot: %s", show(r))
+	}
+}
+
+func TestP12ABadHalfIsKeptBesideAGoodOne(t *testing.T) {
+	good := claim("b", 1, "10.244.2.0/24", 2, 2)
+	good.Peer.Endpoints[subnet.IPv6] = subnet.Endpoint{PodCIDR: netip.MustParsePrefix("fd00:10:244:2::/64"), PublicIP: netip.MustParseAddr("fd00::2"), MAC: subnet.MAC{10, 0, 0, 0, 6, 2}}
+	memory := Resolve(viewOf(good)).Memory
+	half := good
+	half.Bad[subnet.IPv6] = true
+	half.Peer.Endpoints[subnet.IPv6] = subnet.Endpoint{}
+	half.Peer.Endpoints[subnet.IPv4].PublicIP = netip.MustParseAddr("192.168.50.9")
+	v := viewOf(half)
+	v.Memory = memory
+	r := Resolve(v)
+	want := good.Peer
+	want.Endpoints[subnet.IPv4].PublicIP = netip.MustParseAddr("192.168.50.9")
+	if len(r.Peers) != 1 || r.Peers[0] != want {
+		t.Error(show(r))
+	}
+}
+
+func TestResolveListsAllAddressesOnce(t *testing.T) {
+	a := func(s string) netip.Addr { return netip.MustParseAddr(s) }
+	v := viewOf(Claim{Addrs: []netip.Addr{a("10.0.0.3"), a("fd00::3")}}, Claim{Addrs: []netip.Addr{a("10.0.0.2"), a("10.0.0.3")}})
+	v.Own.Addrs = []netip.Addr{a("10.0.0.1")}
+	if got := fmt.Sprint(Resolve(v).NodeAddrs); got != "[10.0.0.1 10.0.0.2 10.0.0.3 fd00::3]" {
+		t.Error(got)
+	}
+}
+
+// TestResolveOnRandomClaimsKeepsItsPromises compares with the plain rule: go through the Nodes by age and take those that
+// overlap nothing taken.
+func TestResolveOnRandomClaimsKeepsItsPromises(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for round := range 300 {
+		var claims []Claim
+		for i := range rng.IntN(30) {
+			bits := 20 + rng.IntN(9)
+			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(rng.IntN(8)), byte(rng.IntN(4) << 6)}), bits).Masked()
+			claims = append(claims, claim(fmt.Sprintf("n%02d", i), 1+rng.IntN(20), p.String(), byte(2+i), byte(2+i)))
+		}
+		v := viewOf(claims...)
+		byAge := slices.Clone(claims)
+		slices.SortFunc(byAge, func(a, b Claim) int { return older(a.Peer, b.Peer) })
+		taken := []netip.Prefix{v.Self.PodCIDRs[subnet.IPv4]}
+		var want []string
+		for _, c := range byAge {
+			p := c.Peer.Endpoints[subnet.IPv4].PodCIDR
+			if !slices.ContainsFunc(taken, p.Overlaps) {
+				taken = append(taken, p)
+				want = append(want, c.Peer.Name)
+			}
+		}
+		slices.Sort(want)
+		rng.Shuffle(len(claims), func(i, j int) { claims[i], claims[j] = claims[j], claims[i] })
+		r := Resolve(v)
+		var got []string
+		for _, p := range r.Peers {
+			got = append(got, p.Name)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("seed %d round %d (-want +got):\n%s", seed, round, diff)
+		}
+		reported := map[string]bool{}
+		for _, p := range r.Problems {
+			reported[p.Node] = true
+		}
+		for _, c := range claims {
+			if !slices.Contains(got, c.Peer.Name) && !reported[c.Peer.Name] {
+				t.Fatalf("seed %d round %d: %s is left out without a word", seed, round, c.Peer.Name)
+			}
+		}
+	}
+}
+
+func TestI01AClusterWithOneAddressIsOneProblemANode(t *testing.T) {
+	var claims []Claim
+	for i := range 2000 {
+		c := claim(fmt.Sprintf("n%04d", i), 1, fmt.Sprintf("10.%d.%d.0/24", i/250, i%250), 15, byte(i))
+		c.Peer.Endpoints[subnet.IPv4].MAC = subnet.MAC{10, 0, 0, 9, byte(i >> 8), byte(i)}
+		claims = append(claims, c)
+	}
+	r := Resolve(viewOf(claims...))
+	if len(r.Problems) != 2000 {
+		t.Errorf("%d problems", len(r.Problems))
+	}
+}
+
+func BenchmarkResolve(b *testing.B) {
+	for _, n := range []int{1000, 5000, 15000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var claims []Claim
+			for i := range n {
+				c := claim(fmt.Sprintf("n%05d", i), 1+i%28, fmt.Sprintf("10.%d.%d.0/24", i/256, i%256), 2, 2)
+				e := &c.Peer.Endpoints[subnet.IPv4]
+				e.PublicIP, e.MAC = netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)}), subnet.MAC{10, 0, 0, 0, byte(i >> 8), byte(i)}
+				c.Addrs = []netip.Addr{e.PublicIP}
+				claims = append(claims, c)
+			}
+			v := viewOf(claims...)
+			v.Self.PodCIDRs, v.Own = prefixes("192.168.0.0/24"), Claim{}
+			for b.Loop() {
+				if r := Resolve(v); len(r.Peers) != n {
+					b.Fatal(len(r.Peers))
+				}
+			}
+		})
+	}
+}
