@@ -110,7 +110,7 @@ func TestM02M15TheTakeoverFromFlannelLeavesNoGap(t *testing.T) {
 		answered, lost := 0, 0
 		wg.Go(func() {
 			for !stop.Load() {
-				if w.quick("pod-a", netip.AddrPortFrom(addrs(0)["outside"], echoPort)) {
+				if w.arrives("pod-a", netip.AddrPortFrom(addrs(0)["outside"], echoPort)) {
 					answered++
 				} else {
 					lost++
@@ -185,7 +185,10 @@ func TestAFamilyThatIsTurnedOffIsCleanAfterTheNextStart(t *testing.T) {
 	if !strings.Contains(ns.Run("ip6tables-nft", "-S"), chainName) {
 		t.Fatal("no jump for IPv6")
 	}
-	sync(t, manager(ns), single())
+	m := manager(ns)
+	sync(t, m, single())
+	sync(t, m, cluster())
+	sync(t, m, single()) // and so it is when that happens while we run
 	if all := ns.NFT() + ns.Run("ip6tables-nft", "-S"); strings.Contains(all, "fd00:244") || strings.Contains(ns.Run("ip6tables-nft", "-S"), chainName) {
 		t.Error(all)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"sigs.k8s.io/knftables"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // Options say where a Manager works. The zero value is right for the daemon.
@@ -22,7 +24,8 @@ type Manager struct {
 	host     host
 	nft      nft
 	tools    []flavour
-	settled  bool // the first Sync has been through: flannel's rules are gone, families that are off are clean
+	settled  bool    // the first Sync has been through: flannel's rules are gone, families that are off are clean
+	enabled  [2]bool // families of the last Sync; when they change, the one that went has to be cleaned
 	firewall firewall
 }
 
@@ -43,6 +46,9 @@ func New(o Options) *Manager {
 func (m *Manager) Sync(ctx context.Context, c Config) (Result, error) {
 	if err := c.Validate(); err != nil {
 		return Result{}, err
+	}
+	if enabled := [2]bool{c.enabled(subnet.IPv4), c.enabled(subnet.IPv6)}; enabled != m.enabled {
+		m.settled, m.enabled = false, enabled
 	}
 	p := m.survey(ctx, c, scope{families: !m.settled, flannel: !m.settled})
 	changes, err := m.apply(ctx, p)

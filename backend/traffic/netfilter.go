@@ -107,7 +107,14 @@ func netlinkError(data []byte) error {
 	if len(data) < 4 {
 		return unix.EBADMSG
 	}
-	return unix.Errno(-int32(binary.NativeEndian.Uint32(data)))
+	errno := unix.Errno(-int32(binary.NativeEndian.Uint32(data)))
+	switch errno {
+	case unix.EPERM:
+		return fmt.Errorf("%w: the capability NET_ADMIN is missing", errno)
+	case unix.EINVAL, unix.EOPNOTSUPP:
+		return fmt.Errorf("%w: the kernel has no nf_tables: modprobe nf_tables", errno)
+	}
+	return errno
 }
 
 // parseEvent reads a message of nftables, as far as it names a table; ok is false for every other.

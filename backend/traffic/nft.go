@@ -65,6 +65,9 @@ func (n *nft) write(ctx context.Context, fill func(*knftables.Transaction)) erro
 	}
 	n.host.note("nft", "-f", "-")
 	err := n.host.inside(func() error { return n.conn.Run(ctx, tx) })
+	if knftables.IsNotFound(err) { // what nft says when the kernel lacks an expression, and not which
+		err = fmt.Errorf("%w (does the kernel have nft_chain_nat, nft_masq, nft_ct, nft_fib_inet?)", err)
+	}
 	if err != nil {
 		return fmt.Errorf("write table inet %s: %w", TableName, err)
 	}

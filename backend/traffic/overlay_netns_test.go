@@ -58,14 +58,14 @@ func TestEncapsulatedPacketsAreNotTrackedAndOtherVXLANIs(t *testing.T) {
 	for _, n := range w.node { // a rule that needs it makes the kernel track
 		n.SetNFT("table ip t { chain c { type filter hook forward priority 0; ct state new accept; }; }\n")
 	}
-	if !w.quick("pod-a", podB) || tracked(t, w.node[0]) == "" {
+	if !w.arrives("pod-a", podB) || tracked(t, w.node[0]) == "" {
 		t.Fatal("encapsulated packets are not tracked even without our rules: the test shows nothing")
 	}
 	for i, n := range w.node {
 		sync(t, manager(n), nodeConfig(i+1))
 		n.Run("conntrack", "-F")
 	}
-	if !w.quick("pod-a", podB) || !w.quick("pod-b", netip.AddrPortFrom(addrs(0)["pod-a"], echoPort)) {
+	if !w.arrives("pod-a", podB) || !w.arrives("pod-b", netip.AddrPortFrom(addrs(0)["pod-a"], echoPort)) {
 		t.Fatal("the pods do not reach each other")
 	}
 	for i, n := range w.node {
@@ -98,7 +98,7 @@ func TestOneDeviceHearsPeersOnTwoPorts(t *testing.T) {
 	c.Peers = []netip.AddrPort{netip.MustParseAddrPort("192.168.50.2:8472")}
 	sync(t, m, c)
 	w.node[0].Run("conntrack", "-F")
-	if !w.quick("pod-b", podA) || !w.quick("pod-a", podB) {
+	if !w.arrives("pod-b", podA) || !w.arrives("pod-a", podB) {
 		t.Errorf("the nodes do not hear each other:\n%s", w.node[0].NFT())
 	}
 	if text := tracked(t, w.node[0]); text != "" {
@@ -177,7 +177,7 @@ func TestX02OnlyAnnouncedPeersMayEncapsulate(t *testing.T) {
 	for range 5 {
 		intrude()
 	}
-	if !w.quick("pod-b", podA) { // a peer passes, and its answer comes after whatever the intruder sent
+	if !w.arrives("pod-b", podA) { // a peer passes, and its answer comes after whatever the intruder sent
 		t.Error("a peer is shut out")
 	}
 	if n := arrived() - before; n > 0 {
@@ -203,7 +203,7 @@ func TestARuleThatAcceptsThePortByStateNewKeepsItsPacketsTracked(t *testing.T) {
 		sync(t, manager(n), nodeConfig(1))
 		sync(t, manager(w.node[1]), nodeConfig(2))
 		a := addrs(0)
-		if !w.quick("pod-b", netip.AddrPortFrom(a["pod-a"], echoPort)) || !w.quick("pod-a", netip.AddrPortFrom(a["pod-b"], echoPort)) {
+		if !w.arrives("pod-b", netip.AddrPortFrom(a["pod-a"], echoPort)) || !w.arrives("pod-a", netip.AddrPortFrom(a["pod-b"], echoPort)) {
 			t.Errorf("%s: encapsulated packets do not pass a rule that flannel's passed", engine)
 		}
 	}
@@ -220,7 +220,7 @@ func TestATableOfNFTThatTakesThePortByStateNewKeepsItsPacketsTracked(t *testing.
 		sync(t, m, nodeConfig(1))
 	}
 	sync(t, manager(w.node[1]), nodeConfig(2))
-	if !w.quick("pod-b", netip.AddrPortFrom(addrs(0)["pod-a"], echoPort)) {
+	if !w.arrives("pod-b", netip.AddrPortFrom(addrs(0)["pod-a"], echoPort)) {
 		t.Error("encapsulated packets do not pass a rule that flannel's passed")
 	}
 	n.Run("nft", "delete", "table", "inet", "filter")
@@ -317,6 +317,11 @@ func TestM11ExcludedDestinationsChangeLiveAndOneElementAtATime(t *testing.T) {
 		r := sync(t, m, c)
 		if got, err := seen(w.pods["pod-a"], netip.Addr{}, excluded); err != nil || got.Addr().String() != tc.want {
 			t.Errorf("exclude %q: seen %v (%v), want %s; changed %q", tc.exclude, got, err, tc.want, r.Changes)
+		}
+		if node := netip.AddrPortFrom(addrs(0)["node2"], echoPort); strings.Contains(tc.exclude, "0.0.0.0/0") {
+			if got, err := seen(w.pods["pod-a"], netip.Addr{}, node); err != nil || got.Addr().String() != "10.244.1.5" {
+				t.Errorf("another node sees %v (%v)", got, err)
+			}
 		}
 		for _, text := range r.Changes {
 			if !strings.Contains(text, "set exclude-") {

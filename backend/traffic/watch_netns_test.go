@@ -2,7 +2,9 @@ package traffic
 
 import (
 	"context"
+	"math/rand/v2"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,7 +43,9 @@ func TestEventsThatWereLostPokeAllTheSame(t *testing.T) {
 		return nil
 	})
 	file.Close()
-	<-done
+	if err := <-done; err == nil {
+		t.Error("a closed socket is no reason to end")
+	}
 }
 
 func TestWatchEndsWithItsContextAndStartsWithAPoke(t *testing.T) {
@@ -67,5 +71,67 @@ func TestWatchGoesOnWhenTheNamespaceComesLater(t *testing.T) {
 	case <-pokes:
 	case <-time.After(10 * time.Second):
 		t.Error("no poke")
+	}
+}
+
+func TestAForwardChainThatIsClosedLaterIsOpenedForPods(t *testing.T) {
+	ns := nstest.New(t)
+	right := keep(t, ns, single())
+	for _, engine := range engineNames {
+		xt(ns, engine, "-A", "FORWARD", "-j", "REJECT")
+		took := nstest.Eventually(t, time.Second, right)
+		if got := rulesOf(ns, engine); len(got) != 2 || got[0] != jumpSpec {
+			t.Errorf("%s: FORWARD is %q", engine, got)
+		}
+		xt(ns, engine, "-D", "FORWARD", "2") // and what is not needed any more goes
+		nstest.Eventually(t, time.Second, right)
+		if got := rulesOf(ns, engine); len(got) != 0 {
+			t.Errorf("%s: FORWARD is %q", engine, got)
+		}
+		t.Logf("%s: opened after %v", engine, took.Round(time.Millisecond))
+	}
+	xt(ns, engineNFT, "-P", "FORWARD", "DROP")
+	nstest.Eventually(t, time.Second, right)
+	// The legacy engine tells nobody of a policy: the slow poll finds it (5 s here).
+	xt(ns, engineLegacy, "-P", "FORWARD", "DROP")
+	nstest.Eventually(t, 6*time.Second, right)
+	for _, engine := range engineNames {
+		if got := rulesOf(ns, engine); len(got) != 1 {
+			t.Errorf("%s: FORWARD is %q", engine, got)
+		}
+	}
+}
+
+func TestRandomConfigsAndDamageAlwaysEndAtTheWantedRules(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(7, 7))
+	ns := nstest.New(t)
+	m := manager(ns)
+	damage := []string{
+		"add rule inet weft postrouting accept", "flush table inet weft", "delete table inet weft", "flush ruleset", "flush chain inet weft inbound",
+		"flush set inet weft exclude-ipv4", "flush set inet weft peers-ipv4", "add element inet weft exclude-ipv4 { 10.0.0.0/7 }",
+		"add element inet weft peers-ipv4 { 192.168.50.200 }", "add chain inet weft x", "add table inet weft { flags dormant; }",
+	}
+	places := []Place{PlaceAuto, PlaceFirst, PlaceLast, PlaceOff}
+	chains := [][]string{{"-P", "FORWARD", "DROP"}, {"-P", "FORWARD", "ACCEPT"}, {"-A", "FORWARD", "-j", "REJECT"}, {"-F", "FORWARD"}, {"-I", "FORWARD", "-i", "eth1", "-j", "DROP"}, {"-F"}}
+	for i := range 60 {
+		c := randomConfig(r)
+		c.Forward, c.ForwardPlace = r.IntN(3) > 0, places[r.IntN(4)]
+		if r.IntN(2) == 0 {
+			_, _ = ns.Input(damage[r.IntN(len(damage))]+"\n", "nft", "-f", "-") // what is not there cannot be damaged
+		}
+		if r.IntN(2) == 0 {
+			xt(ns, engineNames[r.IntN(2)], chains[r.IntN(len(chains))]...)
+		}
+		sync(t, m, c)
+		if p := m.survey(context.Background(), c, scope{}); len(p.table.texts)+len(p.actions)+len(p.errs) > 0 {
+			t.Fatalf("step %d, %+v: still %q, %d actions, %v", i, c, p.table.texts, len(p.actions), p.errs)
+		}
+	}
+	if texts, err := m.Remove(context.Background()); err != nil {
+		t.Error(texts, err)
+	}
+	if left := ns.NFT() + xt(ns, engineLegacy, "-S"); strings.Contains(strings.ToLower(left), "weft") {
+		t.Error(left)
 	}
 }

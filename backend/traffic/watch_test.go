@@ -2,6 +2,8 @@ package traffic
 
 import (
 	"encoding/binary"
+	"errors"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -74,5 +76,19 @@ func TestAMessageThatIsCutShortPokesOrIsPassedOver(t *testing.T) {
 	binary.NativeEndian.PutUint16(other[4:], unix.NFNL_SUBSYS_CTNETLINK<<8)
 	if hears(other) {
 		t.Error("another subsystem's message is taken for one of nftables")
+	}
+}
+
+func TestTheKernelsRefusalComesWithItsCure(t *testing.T) {
+	for errno, want := range map[unix.Errno]string{
+		unix.EPERM: "NET_ADMIN", unix.EINVAL: "modprobe nf_tables", unix.EOPNOTSUPP: "modprobe nf_tables", unix.ENOMEM: "cannot allocate memory",
+	} {
+		data := binary.NativeEndian.AppendUint32(nil, uint32(-int32(errno)))
+		if err := netlinkError(data); !errors.Is(err, errno) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v", errno, err)
+		}
+	}
+	if err := netlinkError(nil); err == nil {
+		t.Error("an empty error is none")
 	}
 }
