@@ -35,11 +35,12 @@ func (r PingResult) String() string {
 
 // Pinger is a running echo stream.
 type Pinger struct {
-	spec  Ping
-	file  *os.File
-	id    uint16
-	stop  chan struct{}
-	ended sync.WaitGroup
+	spec     Ping
+	file     *os.File
+	id       uint16
+	stop     chan struct{}
+	sender   sync.WaitGroup
+	receiver sync.WaitGroup
 
 	mu       sync.Mutex // guards answered and result
 	answered map[int]bool
@@ -62,8 +63,8 @@ func (n *NS) StartPing(spec Ping) *Pinger {
 	if err := n.Do(p.open); err != nil {
 		n.t.Fatalf("in %s: open an echo socket: %v", n.Name, err)
 	}
-	p.ended.Go(p.receive)
-	p.ended.Go(p.send)
+	p.receiver.Go(p.receive)
+	p.sender.Go(p.send)
 	n.t.Cleanup(func() { p.Stop() })
 	return p
 }
@@ -99,12 +100,13 @@ func (p *Pinger) Stop() PingResult {
 	case <-p.stop:
 	default:
 		close(p.stop)
+		p.sender.Wait()
 		for end := time.Now().Add(grace); time.Now().Before(end) && len(p.missing()) > 0; {
 			time.Sleep(time.Millisecond)
 		}
 		p.file.Close()
 	}
-	p.ended.Wait()
+	p.receiver.Wait()
 	r := p.result
 	r.Lost = p.missing()
 	return r
