@@ -332,25 +332,34 @@ func TestOnResultHearsEachTurnAndItsTime(t *testing.T) {
 
 func TestTheLogTellsTheFirstOfEqualErrorsACountAndTheRecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := run(t, &Loop{Resync: 4 * time.Second}, func(turn int) error {
+		b := run(t, &Loop{Resync: 20 * time.Second}, func(turn int) error {
 			switch {
-			case turn <= 5: // at 0, 1, 3, 7, 11 s
+			case turn <= 8: // at 0, 1, 3, 7, 15, 31, 51, 71 s
 				return errors.Join(errors.New("peer n2: busy"), errors.New("peer n3: busy"))
-			case turn <= 6: // at 15 s
+			case turn <= 9: // at 91 s
 				return errors.New("no device")
 			}
 			return nil
 		})
-		pause(30 * time.Second)
-		// After 11 s a whole resync period has passed since the last line, and nothing went untold in between.
+		pause(5 * time.Minute)
 		want := `level=ERROR msg="sync failed" loop=test err="peer n2: busy; peer n3: busy"
-level=ERROR msg="sync failed" loop=test err="peer n2: busy; peer n3: busy" failures=4
-level=ERROR msg="sync failed" loop=test err="peer n2: busy; peer n3: busy"
+level=ERROR msg="sync failed" loop=test err="peer n2: busy; peer n3: busy" failures=8
 level=ERROR msg="sync failed" loop=test err="no device"
-level=INFO msg="sync works again" loop=test failures=6 after=19s
+level=INFO msg="sync works again" loop=test failures=9 after=1m51s
 `
 		if diff := cmp.Diff(want, b.log.String()); diff != "" {
 			t.Error(diff)
+		}
+		b.end(t)
+	})
+}
+
+func TestALoopThatTurnsEverySecondDoesNotLogEverySecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := run(t, &Loop{Resync: time.Second}, func(int) error { return errors.New("API server is away") })
+		pause(10 * time.Minute)
+		if lines := strings.Count(b.log.String(), "\n"); lines != 11 {
+			t.Errorf("%d lines in ten minutes, want one and one each minute:\n%s", lines, b.log.String())
 		}
 		b.end(t)
 	})

@@ -33,6 +33,9 @@ func Join(errs []error) error {
 // The log has at most one line in this time from one loop, whatever fails.
 const linePeriod = time.Second
 
+// An error that stays is told again after this time, or after a resync period when that is longer.
+const repeatPeriod = time.Minute
+
 // report turns the results of a loop into log lines: the first of equal errors at once, then a count now and then,
 // and one line when it works again.
 type report struct {
@@ -46,11 +49,11 @@ type report struct {
 	line    time.Time // when the last line was written
 }
 
-func newReport(log *slog.Logger, name string, repeat time.Duration) *report {
+func newReport(log *slog.Logger, name string, resync time.Duration) *report {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &report{log: log.With("loop", name), repeat: repeat}
+	return &report{log: log.With("loop", name), repeat: max(resync, repeatPeriod)}
 }
 
 // result takes the outcome of one turn.
@@ -68,7 +71,7 @@ func (r *report) result(err error) {
 	text := strings.ReplaceAll(err.Error(), "\n", "; ")
 	due := linePeriod
 	if text == r.text {
-		due = max(r.repeat, linePeriod)
+		due = r.repeat
 	}
 	if !r.line.IsZero() && now.Sub(r.line) < due {
 		r.untold++
