@@ -42,7 +42,7 @@ lint: ## golangci-lint; its modules are recorded in .ci/tools.mod
 
 test: deps ## everything: house, lint, unit with the race detector, fuzz seeds, namespaces, scenarios, e2e
 	@$(MAKE) --no-print-directory image
-	@$(SUITE) house lint unit netns modules e2e
+	@$(SUITE) house lint unit e2e netns modules
 
 test-unit: ## unit tests with the race detector, fuzz seeds included; no root
 	@$(SUITE) unit
