@@ -164,14 +164,14 @@ func TestM04X08AnOperatorsGuardRuleStaysFirst(t *testing.T) {
 func TestM05APolicyEnginesDropWinsInWhateverOrderItComes(t *testing.T) {
 	t.Parallel()
 	for _, engine := range engineNames {
+		w := newWorld(t)
+		n := w.node[0]
+		sync(t, manager(w.node[1]), nodeConfig(2))
+		xt(n, engine, "-P", "FORWARD", "DROP")
 		for _, place := range []Place{PlaceAuto, PlaceFirst, PlaceLast} {
-			w := newWorld(t)
-			n := w.node[0]
-			sync(t, manager(w.node[1]), nodeConfig(2))
 			c := nodeConfig(1)
 			c.ForwardPlace = place
 			m := manager(n)
-			xt(n, engine, "-P", "FORWARD", "DROP")
 			sync(t, m, c)
 			// The engine starts after us and appends its chain: default deny towards the outside.
 			xt(n, engine, "-N", "KUBE-ROUTER-FORWARD")
@@ -181,6 +181,9 @@ func TestM05APolicyEnginesDropWinsInWhateverOrderItComes(t *testing.T) {
 			if got := w.reaches(subnet.IPv4, "outside"); got["outside"] || !got["cross node"] {
 				t.Errorf("%s, place %s: %v\n%s", engine, place, got, xt(n, engine, "-S", "FORWARD"))
 			}
+			xt(n, engine, "-F")
+			xt(n, engine, "-X", "KUBE-ROUTER-FORWARD")
+			n.Run("conntrack", "-F")
 		}
 	}
 }

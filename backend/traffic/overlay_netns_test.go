@@ -331,6 +331,23 @@ func TestM11ExcludedDestinationsChangeLiveAndOneElementAtATime(t *testing.T) {
 	}
 }
 
+func TestAnElementThatWentBeforeItCouldBeRemovedCostsARewrite(t *testing.T) {
+	ns := nstest.New(t)
+	m := manager(ns)
+	c := single()
+	c.Exclude = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	sync(t, m, c)
+	c.Exclude = nil
+	p := m.survey(context.Background(), c, scope{})
+	ns.Run("nft", "flush", "set", "inet", "weft", "exclude-ipv4") // between our look and our write
+	if _, err := m.apply(context.Background(), p); err != nil {
+		t.Error(err)
+	}
+	if err := differs(ns, c); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestManyNodesLiveInOneProcess(t *testing.T) {
 	var wg stdsync.WaitGroup
 	for i := range 8 {
