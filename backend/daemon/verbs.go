@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"path/filepath"
 
 	"github.com/weft-cni/weft/backend/install"
@@ -57,7 +56,7 @@ func Uninstall(ctx context.Context, cfg Config, log *slog.Logger) error {
 	return errors.Join(fileErr, ruleErr, removeDevices(ctx, log), unregister(ctx, cfg, log))
 }
 
-// removeDevices removes the overlay's devices with all that is on them, and the gateway address of the pods' bridge.
+// removeDevices removes the overlay's devices with all that is on them, and the pods' bridge once no pod is left on it.
 func removeDevices(ctx context.Context, log *slog.Logger) error {
 	conn, err := kernel.Open()
 	if err != nil {
@@ -76,9 +75,9 @@ func removeDevices(ctx context.Context, log *slog.Logger) error {
 		}
 		log.Info("removed", "kernel", op.String())
 	}
-	gone, err := conn.PruneBridge("cni0", []netip.Prefix{}, kernel.Pods{})
-	for _, a := range gone {
-		log.Info("removed", "address", a, "device", "cni0")
+	dropped, err := conn.DropBridge("cni0")
+	if dropped {
+		log.Info("removed", "device", "cni0")
 	}
 	return errors.Join(append(errs, err)...)
 }

@@ -54,3 +54,26 @@ func (p Pods) livesIn(prefix netip.Prefix) bool {
 	}
 	return len(p.Blind) > 0
 }
+
+// DropBridge removes the pods' bridge when no pod is attached to it any more, and reports whether it did.
+func (c *Conn) DropBridge(name string) (bool, error) {
+	link, err := c.handle.LinkByName(name)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look up %s: %w", name, err)
+	}
+	links, err := c.handle.LinkList()
+	if err != nil {
+		return false, fmt.Errorf("list the ports of %s: %w", name, err)
+	}
+	attached := slices.ContainsFunc(links, func(l netlink.Link) bool { return l.Attrs().MasterIndex == link.Attrs().Index })
+	if link.Type() != "bridge" || attached {
+		return false, nil
+	}
+	if err := c.handle.LinkDel(link); err != nil {
+		return false, fmt.Errorf("remove %s: %w", name, err)
+	}
+	return true, nil
+}
