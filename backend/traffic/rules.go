@@ -40,7 +40,7 @@ func Rules(c Config) Ruleset {
 	return r
 }
 
-// kubeMark is kube-proxy's and portmap's sign that the packet gets its source rewritten by them.
+// kubeMark is kube-proxy's sign that it rewrites the packet's source itself.
 const kubeMark = "meta mark & 0x4000 == 0x4000"
 
 // masquerade is the verdict of every packet that leaves: the first rule that matches decides.
