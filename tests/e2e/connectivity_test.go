@@ -26,7 +26,7 @@ func TestEveryPairOfNodesCarriesPingsUpToTheMTU(t *testing.T) {
 		from, to := pair[0], pair[1]
 		// 1422 bytes of payload make a packet of 1450 bytes: what VXLAN leaves of an underlay's 1500.
 		for _, size := range []string{"56", "1400", "1422"} {
-			if _, err := from.exec(t, "ping", "-c", "3", "-i", "0.05", "-W", "2", "-M", "do", "-s", size, to.IP); err != nil {
+			if _, err := from.exec(t, "ping", "-c", "2", "-i", "0.02", "-W", "2", "-M", "do", "-s", size, to.IP); err != nil {
 				t.Errorf("%s to %s, %s bytes: %v", from.Node, to.Node, size, err)
 			}
 		}

@@ -18,27 +18,47 @@ func TestP05ANodeJoinsWithinFiveSecondsAndIsForgottenWithinFive(t *testing.T) {
 		fourth, err := suite.AddNode(t.Context())
 		must(t, err)
 		joined := waitAnnotated(t, fourth)
-		all := members(t)
-		agree(t, 5*time.Second-time.Since(joined), all)
+		agree(t, 5*time.Second-time.Since(joined), members(t))
 		t.Logf("every node knows %s, and it them, %s after it was announced", fourth.Name, time.Since(joined).Round(10*time.Millisecond))
-		newcomer := startPods(t, podSpec{name: "newcomer", node: fourth.Name})[0]
-		for _, p := range pods {
-			if _, err := p.exec(t, "ping", "-c", "1", "-W", "2", newcomer.IP); err != nil {
-				t.Errorf("%s to the newcomer: %v", p.Node, err)
-			}
-			if _, err := newcomer.exec(t, "ping", "-c", "1", "-W", "2", p.IP); err != nil {
-				t.Errorf("the newcomer to %s: %v", p.Node, err)
-			}
-		}
+		names := crowdOnAFreshNode(t, fourth, pods)
 
 		must(t, suite.RemoveLastNode(t.Context()))
 		_, err = suite.Kubectl(t.Context(), "delete", "node", fourth.Name)
 		must(t, err)
 		left := agree(t, 5*time.Second, members(t))
 		t.Logf("no node knows %s any more after %s", fourth.Name, left.Round(10*time.Millisecond))
-		_, err = suite.Kubectl(t.Context(), "delete", "pod", "newcomer", "--ignore-not-found", "--grace-period=0", "--force")
+		_, err = suite.Kubectl(t.Context(), append([]string{"delete", "--ignore-not-found", "--grace-period=0", "--force"}, names...)...)
 		must(t, err)
 	}
+}
+
+// crowdOnAFreshNode is the case C-15: many ADDs race on a node that has no bridge yet. All pods must get a network, and as
+// many state records and reservations as pods must be left.
+func crowdOnAFreshNode(t *testing.T, n *cluster.Node, pods []pod) (names []string) {
+	t.Helper()
+	var specs []podSpec
+	for i := range 12 {
+		specs = append(specs, podSpec{name: fmt.Sprintf("first-%d", i), node: n.Name})
+		names = append(names, "pod/"+specs[i].name)
+	}
+	seen := map[string]string{}
+	for _, p := range startPods(t, specs...) {
+		if other, twice := seen[p.IP]; twice {
+			t.Errorf("C-15: %s and %s both have %s", p.Name, other, p.IP)
+		}
+		seen[p.IP] = p.Name
+		if _, err := pods[0].exec(t, "ping", "-c", "1", "-W", "2", p.IP); err != nil {
+			t.Errorf("C-15: %s does not answer: %v", p.Name, err)
+		}
+	}
+	records, err := filepath.Glob(n.Path("/var/lib/cni/flannel/[0-9a-f]*"))
+	must(t, err)
+	if given := reservations(t, n); len(records) != len(specs) || len(given) != len(specs) {
+		sandboxes, _ := n.Exec(t.Context(), "crictl", "pods")
+		events, _ := suite.Kubectl(t.Context(), "get", "events", "--field-selector", "type=Warning")
+		t.Errorf("C-06: %d pods, but records %v and reservations %v\n%s\n%s", len(specs), records, given, sandboxes, events)
+	}
+	return names
 }
 
 // waitAnnotated waits until the node has announced itself and returns when that was seen.
@@ -176,41 +196,4 @@ func TestP13TheDataPlaneOutlivesTheAPIServer(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// ADDs that race on a node that has no bridge yet.
-func TestC15ManyFirstPodsOnAFreshNodeAllGetANetwork(t *testing.T) {
-	pods := podOnEachNode(t)
-	fourth, err := suite.AddNode(t.Context())
-	must(t, err)
-	t.Cleanup(func() {
-		for _, err := range []error{suite.RemoveLastNode(contextOfCleanup()), deleteNode(fourth.Name)} {
-			if err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	var specs []podSpec
-	for i := range 12 {
-		specs = append(specs, podSpec{name: fmt.Sprintf("first-%d", i), node: fourth.Name})
-		deleteAtEnd(t, "pod", specs[i].name)
-	}
-	seen := map[string]string{}
-	for _, p := range startPods(t, specs...) {
-		if other, twice := seen[p.IP]; twice {
-			t.Errorf("%s and %s both have %s", p.Name, other, p.IP)
-		}
-		seen[p.IP] = p.Name
-		if _, err := pods[0].exec(t, "ping", "-c", "1", "-W", "2", p.IP); err != nil {
-			t.Errorf("%s does not answer: %v", p.Name, err)
-		}
-	}
-	if records, _ := filepath.Glob(fourth.Path("/var/lib/cni/flannel/*")); len(records) != len(specs) {
-		t.Errorf("%d state records for %d pods", len(records), len(specs))
-	}
-}
-
-func deleteNode(name string) error {
-	_, err := suite.Kubectl(contextOfCleanup(), "delete", "node", name)
-	return err
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -76,20 +77,16 @@ func TestV12ARestartKeepsTheDevice(t *testing.T) {
 	withProduct(t)
 	n := suite.Node(2)
 	index := onHost(t, n.Machine, "cat", "/sys/class/net/flannel.1/ifindex")
-	for range 2 {
-		before := onHost(t, n.Machine, "pgrep", "-x", "flanneld")
-		onHost(t, n.Machine, "pkill", "-TERM", "-x", "flanneld")
-		eventually(t, 90*time.Second, "a new agent is ready", func() error {
-			now, err := n.Exec(t.Context(), "pgrep", "-x", "flanneld")
-			if err == nil && strings.TrimSpace(now) == before {
-				err = errors.New("the old one runs")
-			}
-			if err == nil {
-				_, err = n.Exec(t.Context(), curl("http://127.0.0.1:8081/readyz")...)
-			}
-			return err
-		})
-	}
+	before := agentPods(t)[n.Name]
+	_, err := suite.Kubectl(t.Context(), "-n", "kube-flannel", "delete", "pod", strings.Fields(before)[0])
+	must(t, err)
+	eventually(t, 60*time.Second, "a new agent is ready", func() error {
+		if now := agentPods(t)[n.Name]; now == before || now == "" {
+			return fmt.Errorf("the agent is %q", now)
+		}
+		_, err := n.Exec(t.Context(), curl("http://127.0.0.1:8081/readyz")...)
+		return err
+	})
 	if now := onHost(t, n.Machine, "cat", "/sys/class/net/flannel.1/ifindex"); now != index {
 		t.Errorf("flannel.1 was device %s and is %s", index, now)
 	}

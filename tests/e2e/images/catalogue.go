@@ -2,6 +2,7 @@ package images
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -100,7 +101,11 @@ func kubeProxyImage(b artifacts.Binaries) (*Image, error) {
 
 // cached writes the image's archive unless one of the same files is in the cache.
 func (i *Image) cached(ctx context.Context, cache artifacts.Cache, progress artifacts.Progress) (string, error) {
-	return cache.Make("images", filepath.Base(i.Name), i.key(), func(tmp string) error {
+	key, err := i.key()
+	if err != nil {
+		return "", err
+	}
+	return cache.Make("images", filepath.Base(i.Name), key, func(tmp string) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -108,16 +113,34 @@ func (i *Image) cached(ctx context.Context, cache artifacts.Cache, progress arti
 	})
 }
 
-// key is made of the names, sizes and times of the files: reading them all would take longer than writing the image.
-func (i *Image) key() string {
+// key is made of the names and contents of the files. Reading the large ones would take longer than writing the image, so
+// of those the time stands for the content; the module's own small programs are linked anew at each start and keep theirs.
+func (i *Image) key() (string, error) {
 	inputs := append([]string{i.Name}, i.Aliases...)
 	inputs = append(append(inputs, i.Entrypoint...), i.Cmd...)
 	for _, name := range i.Tree.names() {
 		e := i.Tree.entries[name]
 		inputs = append(inputs, name, e.text, e.link)
-		if info, err := os.Stat(e.from); err == nil {
-			inputs = append(inputs, info.ModTime().String())
+		if e.from == "" {
+			continue
 		}
+		stamp, err := fingerprint(e.from)
+		if err != nil {
+			return "", fmt.Errorf("look at %s: %w", e.from, err)
+		}
+		inputs = append(inputs, stamp)
 	}
-	return artifacts.Key(inputs...)
+	return artifacts.Key(inputs...), nil
+}
+
+func fingerprint(file string) (string, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return "", err
+	}
+	if info.Size() > 16<<20 {
+		return info.ModTime().String(), nil
+	}
+	text, err := os.ReadFile(file)
+	return string(text), err
 }
