@@ -62,21 +62,8 @@ func (f *Fabric) Addr6(i int) netip.Addr {
 func Veth(t testing.TB, a *NS, aName string, b *NS, bName string) {
 	t.Helper()
 	a.Run("ip", "link", "add", aName, "type", "veth", "peer", "name", bName, "netns", b.Name)
-	a.SetSysctl("net.ipv6.conf."+dots(aName)+".accept_dad", "0")
-	b.SetSysctl("net.ipv6.conf."+dots(bName)+".accept_dad", "0")
 	a.IP("link set " + aName + " up")
 	b.IP("link set " + bName + " up")
-}
-
-// dots writes a device name as sysctlPath wants it.
-func dots(device string) string {
-	out := []byte(device)
-	for i, c := range out {
-		if c == '.' {
-			out[i] = '/'
-		}
-	}
-	return string(out)
 }
 
 // Pod makes a pod on a node: a namespace whose eth0 hangs on the node's bridge cni0, with a default route to it. The

@@ -41,7 +41,16 @@ func New(t testing.TB) *NS {
 	}
 	t.Cleanup(n.remove)
 	n.Run("ip", "link", "set", "lo", "up")
+	n.skipDAD()
 	return n
+}
+
+// skipDAD lets IPv6 addresses be used at once: duplicate address detection takes a second or two for each device, and
+// finds nothing in namespaces that the test itself numbers.
+func (n *NS) skipDAD() {
+	_ = n.Do(func() error { // a kernel without IPv6 has no such file
+		return os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0o644)
+	})
 }
 
 // NeedRoot skips the test when it does not run as root.

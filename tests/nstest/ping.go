@@ -42,9 +42,10 @@ type Pinger struct {
 	sender   sync.WaitGroup
 	receiver sync.WaitGroup
 
-	mu       sync.Mutex // guards answered and result
-	answered map[int]bool
-	result   PingResult
+	mu        sync.Mutex // guards what follows
+	answered  map[int]bool
+	result    PingResult
+	abandoned bool
 }
 
 // grace is how long after the last send an answer still counts.
@@ -79,13 +80,34 @@ func (n *NS) Ping(spec Ping, count int) PingResult {
 	return p.Stop()
 }
 
-// CanPing reports whether dst answers: it tries up to three times, for use as a condition of Eventually.
+// CanPing reports whether dst answers one of the requests of a second, as a condition of Eventually. It returns with
+// the first answer.
 func (n *NS) CanPing(dst netip.Addr) error {
-	r := n.Ping(Ping{Dst: dst, Interval: 20 * time.Millisecond}, 3)
-	if len(r.Lost) == r.Sent {
-		return fmt.Errorf("%s does not answer %s: %s", dst, n.Name, r)
+	n.t.Helper()
+	p := n.StartPing(Ping{Dst: dst, Interval: 50 * time.Millisecond})
+	defer p.Stop()
+	for end := time.Now().Add(grace); time.Now().Before(end); {
+		if p.heard() > 0 {
+			p.abandon()
+			return nil
+		}
+		time.Sleep(time.Millisecond)
 	}
-	return nil
+	p.abandon()
+	return fmt.Errorf("%s does not answer %s: %s", dst, n.Name, p.Stop())
+}
+
+func (p *Pinger) heard() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.answered)
+}
+
+// abandon makes Stop not wait for answers.
+func (p *Pinger) abandon() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.abandoned = true
 }
 
 func (p *Pinger) sent() int {
@@ -101,7 +123,7 @@ func (p *Pinger) Stop() PingResult {
 	default:
 		close(p.stop)
 		p.sender.Wait()
-		for end := time.Now().Add(grace); time.Now().Before(end) && len(p.missing()) > 0; {
+		for end := time.Now().Add(grace); time.Now().Before(end) && p.waits(); {
 			time.Sleep(time.Millisecond)
 		}
 		p.file.Close()
@@ -110,6 +132,13 @@ func (p *Pinger) Stop() PingResult {
 	r := p.result
 	r.Lost = p.missing()
 	return r
+}
+
+// waits reports whether answers may still come that matter.
+func (p *Pinger) waits() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.abandoned && len(p.answered) < p.result.Sent
 }
 
 func (p *Pinger) missing() []int {
