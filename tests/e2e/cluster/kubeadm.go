@@ -108,7 +108,7 @@ func (c *Cluster) initControlPlane(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the administrator's kubeconfig: %w", err)
 	}
-	return writeFile(c.kubeconfig(), string(text))
+	return writeFile(c.Kubeconfig(), string(text))
 }
 
 // join adds the n-th node to the cluster and waits until it is registered.

@@ -13,7 +13,7 @@ import (
 // KubectlCommand prepares a kubectl command as the cluster's administrator. It runs in the fabric, so it reads the files of
 // this machine and reaches the API server.
 func (c *Cluster) KubectlCommand(ctx context.Context, args ...string) *exec.Cmd {
-	line := append([]string{filepath.Join(c.programs(), "kubectl"), "--kubeconfig", c.kubeconfig()}, args...)
+	line := append([]string{filepath.Join(c.programs(), "kubectl"), "--kubeconfig", c.Kubeconfig()}, args...)
 	return c.Fabric.Command(ctx, line...)
 }
 

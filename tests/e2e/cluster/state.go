@@ -97,5 +97,5 @@ func Open(cfg Config) (*Cluster, error) {
 // Dir is the cluster's folder: each node's disk with its logs, and admin.conf.
 func (c *Cluster) Dir() string { return c.dir }
 
-// kubeconfig is the administrator's, for programs on this machine that enter the fabric.
-func (c *Cluster) kubeconfig() string { return filepath.Join(c.dir, "admin.conf") }
+// Kubeconfig is the administrator's, for programs on this machine that enter the fabric.
+func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "admin.conf") }

@@ -6,15 +6,18 @@ import (
 	"github.com/weft-cni/weft/tests/e2e/artifacts"
 )
 
-// UpstreamAgnhost is the name under which Kubernetes' own suite asks for agnhost.
-const UpstreamAgnhost = "registry.k8s.io/e2e-test-images/agnhost:2.66.1"
+// The names under which Kubernetes' own suite asks for what is in the tools image.
+const (
+	UpstreamAgnhost = "registry.k8s.io/e2e-test-images/agnhost:2.66.1"
+	UpstreamBusybox = "registry.k8s.io/e2e-test-images/busybox:1.37.0-2"
+)
 
 // toolsImage: agnhost is static, the rest are Debian's programs with their libraries, and busybox stands in for a
 // distribution's shell and small tools.
 func toolsImage(b artifacts.Binaries) (*Image, error) {
 	image := &Image{
 		Name:       Tools,
-		Aliases:    []string{UpstreamAgnhost},
+		Aliases:    []string{UpstreamAgnhost, UpstreamBusybox},
 		Entrypoint: []string{"/agnhost"},
 		Cmd:        []string{"pause"},
 	}

@@ -9,8 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 
+	"github.com/weft-cni/weft/tests/e2e/artifacts"
 	"github.com/weft-cni/weft/tests/e2e/cluster"
+	"github.com/weft-cni/weft/tests/e2e/upstream"
 )
 
 const usage = `usage: cluster VERB [flags]
@@ -55,6 +58,8 @@ func run(ctx context.Context, args []string) error {
 		return up(ctx, cfg, args[1:])
 	case "down":
 		return cluster.Down(ctx, cfg)
+	case "upstream":
+		return runUpstream(ctx, cfg)
 	case "kubectl", "exec":
 		return inside(ctx, cfg, args)
 	}
@@ -83,6 +88,16 @@ func up(ctx context.Context, cfg cluster.Config, args []string) error {
 		return err
 	}
 	return c.Show(ctx, product)
+}
+
+// runUpstream uses a cluster of its own, so that one that is in use stays as it is.
+func runUpstream(ctx context.Context, cfg cluster.Config) error {
+	source, err := artifacts.Source(ctx)
+	if err != nil {
+		return err
+	}
+	cfg.Name += "-upstream"
+	return upstream.Run(ctx, cfg, filepath.Join(source, "..", "..", "docs", "conformance", "e2e-upstream.md"))
 }
 
 // inside runs a command with this process's own input and output.

@@ -1,0 +1,114 @@
+package upstream
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// spec is one spec of the suite and what became of it.
+type spec struct {
+	name    string
+	state   string // passed, failed, skipped
+	reason  string // why it failed or was skipped
+	runTime time.Duration
+}
+
+// reason says why specs that match a pattern are left out.
+type reason struct{ pattern, text string }
+
+// leftOut lists the reasons, the first that matches a spec's name counts.
+func leftOut() []reason {
+	return []reason{
+		{`\[Feature:LoadBalancer\]|type LoadBalancer`, "needs a cloud's load balancer"},
+		{`\[Feature:NetworkPolicy\]`, "NetworkPolicy has tests of its own"},
+		{`\[Feature:IPv6DualStack\]|\[Feature:Networking-IPv6\]`, "needs an IPv6 cluster"},
+		{`\[Feature:SCTPConnectivity\]`, "needs SCTP in the kernel"},
+		{`\[Feature:Networking-DNS\]|\[Feature:Networking-IPv4\]`, "needs the Internet"},
+		{`\[Provider:gce\]`, "needs Google's cloud"},
+		{`\[Disruptive\]`, "breaks nodes by a cloud's means"},
+		{`\[Serial\]`, "must run alone; concerns kube-proxy and the API, not the pod network"},
+		{`\[Slow\]`, "slow; what it covers is covered by faster specs"},
+		{`\[Feature:[^\]]*\]|\[FeatureGate:[^\]]*\]`, "needs a feature that this cluster does not turn on"},
+	}
+}
+
+// ginkgoReport is what is read of ginkgo's JSON report.
+type ginkgoReport []struct {
+	SpecReports []struct {
+		ContainerHierarchyTexts []string
+		LeafNodeType            string
+		LeafNodeText            string
+		State                   string
+		RunTime                 time.Duration
+		Failure                 struct{ Message string }
+	}
+}
+
+// readReport reads the specs of sig-network from a report, in the order of their names.
+func readReport(file string) ([]spec, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the report: %w", err)
+	}
+	var report ginkgoReport
+	if err := json.Unmarshal(text, &report); err != nil {
+		return nil, fmt.Errorf("read the report: %w", err)
+	}
+	var specs []spec
+	for _, suite := range report {
+		for _, r := range suite.SpecReports {
+			name := strings.Join(append(r.ContainerHierarchyTexts, r.LeafNodeText), " ")
+			if r.LeafNodeType != "It" || !strings.Contains(name, "[sig-network]") {
+				continue
+			}
+			specs = append(specs, judge(spec{name: name, state: r.State, reason: r.Failure.Message, runTime: r.RunTime}))
+		}
+	}
+	slices.SortFunc(specs, func(a, b spec) int { return strings.Compare(a.name, b.name) })
+	return specs, nil
+}
+
+// judge reduces ginkgo's states to three and gives a spec that was never selected its reason.
+func judge(s spec) spec {
+	switch s.state {
+	case "passed":
+		s.reason = ""
+		return s
+	case "skipped", "pending":
+		s.state = "skipped"
+		if s.reason != "" {
+			return s
+		}
+		for _, r := range leftOut() {
+			if regexp.MustCompile(r.pattern).MatchString(s.name) {
+				s.reason = r.text
+				return s
+			}
+		}
+		return s
+	}
+	s.state = "failed"
+	return s
+}
+
+type counts struct{ passed, failed, skipped int }
+
+func count(specs []spec) counts {
+	var c counts
+	for _, s := range specs {
+		switch s.state {
+		case "passed":
+			c.passed++
+		case "failed":
+			c.failed++
+		default:
+			c.skipped++
+		}
+	}
+	return c
+}

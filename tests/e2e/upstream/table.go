@@ -1,0 +1,57 @@
+package upstream
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weft-cni/weft/tests/e2e/artifacts"
+)
+
+// table renders the specs as a Markdown page: totals, then failed, passed and skipped ones.
+func table(specs []spec) string {
+	var conformance []spec
+	for _, s := range specs {
+		if strings.Contains(s.name, "[Conformance]") {
+			conformance = append(conformance, s)
+		}
+	}
+	all, conf := count(specs), count(conformance)
+	var out strings.Builder
+	fmt.Fprintf(&out, `# Kubernetes' own network specs
+
+Written by `+"`make e2e-upstream`"+`: Kubernetes %s's e2e.test with `+"`--provider=local`"+` on a kubeadm cluster of three nodes.
+
+| | passed | failed | skipped |
+|---|---|---|---|
+| [sig-network] [Conformance] | %d | %d | %d |
+| [sig-network], all | %d | %d | %d |
+`, artifacts.KubernetesVersion, conf.passed, conf.failed, conf.skipped, all.passed, all.failed, all.skipped)
+	for _, section := range []struct{ state, title, column string }{
+		{"failed", "Failed", "why"}, {"passed", "Passed", "time"}, {"skipped", "Skipped", "why"},
+	} {
+		fmt.Fprintf(&out, "\n## %s\n\n| spec | %s |\n|---|---|\n", section.title, section.column)
+		for _, s := range specs {
+			if s.state == section.state {
+				fmt.Fprintf(&out, "| %s | %s |\n", cell(s.name), cell(s.remark()))
+			}
+		}
+	}
+	return out.String()
+}
+
+func (s spec) remark() string {
+	if s.state == "passed" {
+		return s.runTime.Round(time.Second).String()
+	}
+	return s.reason
+}
+
+// cell makes one line of a text that fits into a Markdown table.
+func cell(text string) string {
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	if len(text) > 200 {
+		text = strings.ToValidUTF8(text[:200], "") + "..."
+	}
+	return strings.ReplaceAll(strings.TrimPrefix(text, "[sig-network] "), "|", `\|`)
+}
