@@ -10,66 +10,35 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/weft-cni/weft/subnet/kube"
 )
 
-// Record is one Node of the cluster as text: what its annotations and its spec say, right or wrong.
-type Record struct {
-	Name    string
-	UID     string
-	Created time.Time
-	CIDR    string
-	IP      string // public-ip
-	MAC     string
-	Type    string // backend-type
-	VNI     string
-	Port    string // backend-port; empty as flannel leaves it
-	Data    string // backend-data, in place of what VNI and MAC give
-	Managed string // kube-subnet-manager
+// cluster is the API server of a world.
+type cluster interface {
+	editor
+	viewer
 }
 
-// node renders the record as the API server would hold it.
-func (r Record) node(prefix kube.Prefix) *corev1.Node {
-	data := r.Data
-	if data == "" {
-		data = fmt.Sprintf(`{"VNI":%s,"VtepMAC":"%s"}`, r.VNI, r.MAC)
-	}
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: r.Name, UID: types.UID(r.UID), CreationTimestamp: metav1.NewTime(r.Created), Annotations: map[string]string{},
-	}}
-	for key, value := range map[string]string{
-		"kube-subnet-manager": r.Managed, "backend-type": r.Type, "backend-data": data, "public-ip": r.IP, "backend-port": r.Port,
-	} {
-		if value != "" {
-			n.Annotations[prefix.Key(key)] = value
-		}
-	}
-	if r.CIDR != "" {
-		n.Spec.PodCIDR, n.Spec.PodCIDRs = r.CIDR, []string{r.CIDR}
-	}
-	return n
+// editor changes Nodes.
+type editor interface {
+	// put creates a Node, or replaces it by a younger one of the same name.
+	put(r Record) error
+	// change edits a Node; one that is not there stays away.
+	change(name string, edit func(*Record) error) error
+	// remove deletes a Node; one that is not there is no error.
+	remove(name string) error
+	// leave takes the API server away from the nodes, or brings it back with all that happened meanwhile.
+	leave(away bool) error
 }
 
-// set changes one field by its name in a script.
-func (r *Record) set(key, value string) error {
-	fields := map[string]*string{
-		"cidr": &r.CIDR, "ip": &r.IP, "mac": &r.MAC, "type": &r.Type, "vni": &r.VNI, "port": &r.Port, "data": &r.Data,
-		"managed": &r.Managed,
-	}
-	field, ok := fields[key]
-	if !ok {
-		return fmt.Errorf("set %s of node %s: want one of %v", key, r.Name, slices.Sorted(maps.Keys(fields)))
-	}
-	*field = value
-	return nil
+// viewer tells of Nodes.
+type viewer interface {
+	// record is a Node as it is now.
+	record(name string) (Record, bool)
+	// view is what the nodes see: the Nodes as they were when the API went away, if it is.
+	view() []Record
 }
 
-// Cluster is the API server: the Nodes, who watches them, and whether it can be reached.
+// Cluster is an API server in memory: the Nodes, who watches them, and whether it can be reached.
 type Cluster struct {
 	mu      sync.Mutex // guards everything below
 	records map[string]Record
@@ -86,8 +55,7 @@ func newCluster() *Cluster {
 // The first Node of a story is created at this time.
 var birth = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// put creates a Node, or replaces it by a younger one of the same name.
-func (c *Cluster) put(r Record) {
+func (c *Cluster) put(r Record) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.born++
@@ -95,9 +63,9 @@ func (c *Cluster) put(r Record) {
 	r.Created = birth.Add(time.Duration(c.born) * time.Second)
 	c.records[r.Name] = r
 	c.publish()
+	return nil
 }
 
-// change edits a Node; one that is not there stays away.
 func (c *Cluster) change(name string, edit func(*Record) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,19 +101,20 @@ func (c *Cluster) announce(name string, a Announcement) {
 // Announcement is what a node says about itself.
 type Announcement struct{ IP, MAC, Port, VNI string }
 
-func (c *Cluster) remove(name string) {
+func (c *Cluster) remove(name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.records, name)
 	c.publish()
+	return nil
 }
 
-// leave takes the API server away, or brings it back with all that happened meanwhile.
-func (c *Cluster) leave(away bool) {
+func (c *Cluster) leave(away bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.away = away
 	c.publish()
+	return nil
 }
 
 // publish tells the watchers. The caller holds the lock.
@@ -162,7 +131,6 @@ func (c *Cluster) publish() {
 	}
 }
 
-// view is what a watcher sees, oldest Node first.
 func (c *Cluster) view() []Record {
 	c.mu.Lock()
 	defer c.mu.Unlock()

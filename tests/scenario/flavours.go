@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -18,9 +19,10 @@ func underlayAddr(i int) netip.Addr {
 // fakes makes worlds of fake kernels. Played in a synctest bubble, waiting costs nothing there.
 func fakes() flavour {
 	return flavour{
-		name:    "fake",
 		virtual: true,
-		box:     func(_ testing.TB, i int) (Box, error) { return newFakeBox(underlayAddr(i)), nil },
+		cluster: func(*World) (cluster, error) { return newCluster(), nil },
+		box:     func(i int) (Box, error) { return newFakeBox(underlayAddr(i)), nil },
+		agent:   newLoopAgent,
 		ping:    walk,
 	}
 }
@@ -29,23 +31,37 @@ func fakes() flavour {
 func namespaces(t testing.TB) flavour {
 	fabric := nstest.NewFabric(t, 0)
 	return flavour{
-		name: "netns",
-		box:  func(t testing.TB, i int) (Box, error) { return newNetnsBox(t, fabric, underlayAddr(i)) },
-		ping: func(w *World, from, to *Machine) error {
-			dst, err := w.gateway(to)
-			if err != nil {
-				return err
-			}
-			box, ok := from.box.Box.(*netnsBox)
-			if !ok {
-				return fmt.Errorf("%s is no namespace", from.name)
-			}
-			if _, err := box.ns.Try("ip", "route", "get", dst.String()); err != nil {
-				return err // without a route there is no socket to send from
-			}
-			return box.ns.CanPing(dst)
-		},
+		cluster: func(*World) (cluster, error) { return newCluster(), nil },
+		box:     func(i int) (Box, error) { return newNetnsBox(t, fabric, underlayAddr(i)) },
+		agent:   newLoopAgent,
+		ping:    echo,
 	}
+}
+
+// newLoopAgent makes an agent that watches a cluster in memory.
+func newLoopAgent(w *World, m *Machine) (agent, error) {
+	c, ok := w.cluster.(*Cluster)
+	if !ok {
+		return nil, errors.New("a loop agent watches a cluster in memory only")
+	}
+	watch := func() *Source { return c.watch(m.name, w.prefix, w.now) }
+	return &loopAgent{name: m.name, cluster: c, watch: watch, box: m.box}, nil
+}
+
+// echo sends real packets.
+func echo(w *World, from, to *Machine) error {
+	dst, err := w.gateway(to)
+	if err != nil {
+		return err
+	}
+	box, ok := from.box.Box.(*netnsBox)
+	if !ok {
+		return fmt.Errorf("%s is no namespace", from.name)
+	}
+	if _, err := box.ns.Try("ip", "route", "get", dst.String()); err != nil {
+		return err // without a route there is no socket to send from
+	}
+	return box.ns.CanPing(dst)
 }
 
 // gateway is the address of a machine's VXLAN device.

@@ -44,6 +44,8 @@ type Settings struct {
 	VNI  uint32
 	Port uint16
 	MTU  int // of the underlay, as net-conf's MTU; 0 follows the device
+	// Silent says that the port is written in net-conf.json: then peers that announce none are taken to have it, too.
+	Silent bool
 }
 
 // Underlay is what the model knows of a node's underlay device.
@@ -84,9 +86,12 @@ func oldest(a, b Record) int {
 }
 
 // port is how bridge shows a peer's UDP port: not at all when it is the device's own. A peer that does not announce
-// one is flannel, which listens on 8472.
+// one is flannel, which listens on 8472 unless net-conf.json says otherwise.
 func port(r Record, set Settings) string {
 	peer := cmp.Or(r.Port, "8472")
+	if r.Port == "" && set.Silent {
+		return ""
+	}
 	if peer == strconv.Itoa(int(set.Port)) {
 		return ""
 	}

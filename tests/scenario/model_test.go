@@ -34,7 +34,7 @@ func seed(t *testing.T) uint64 {
 // improvise plays a random story, and asks after each line whether every kernel is as the model says.
 func improvise(t *testing.T, f flavour, seed uint64, more func(step int) bool) {
 	t.Helper()
-	w, err := newWorld(t, f)
+	w, err := newWorld(f)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,12 +65,6 @@ func (s *Source) Snapshot() (subnet.Snapshot, bool) {
 	return s.last, true
 }
 
-// informed reports whether the watch has ever been served.
-func (s *Source) informed() bool {
-	_, ok := s.Snapshot()
-	return ok
-}
-
 // build makes the snapshot of the Nodes as they are served.
 func (s *Source) build() subnet.Snapshot {
 	v := kube.View{Memory: s.memory, Now: s.now(), Self: subnet.Self{Name: s.name}, Own: kube.Claim{Peer: subnet.Peer{Name: s.name}}}

@@ -29,7 +29,7 @@ func stories(t *testing.T) map[string]*txtar.Archive {
 
 func tell(t *testing.T, a *txtar.Archive, f flavour) {
 	t.Helper()
-	w, err := newWorld(t, f)
+	w, err := newWorld(f)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,9 @@ func (s *story) peers(names string, settings []string) error {
 		if err := assign(settings, r.set); err != nil {
 			return err
 		}
-		s.cluster.put(r)
+		if err := s.cluster.put(r); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -80,7 +82,9 @@ func (s *story) set(args []string) error {
 
 func (s *story) leave(args []string) error {
 	for _, name := range args {
-		s.cluster.remove(name)
+		if err := s.cluster.remove(name); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -103,7 +107,7 @@ func (s *story) kill(args []string) error {
 		if err != nil {
 			return err
 		}
-		m.kill()
+		s.World.kill(m)
 	}
 	return nil
 }
@@ -113,7 +117,7 @@ func (s *story) start(args []string) error {
 	if err != nil {
 		return err
 	}
-	if m.alive() {
+	if m.alive {
 		return errors.New("it is running")
 	}
 	if err := assign(args[1:], m.set); err != nil {
@@ -173,8 +177,7 @@ func (s *story) api(args []string) error {
 	if len(args) != 1 || args[0] != "away" && args[0] != "back" {
 		return errors.New("want away or back")
 	}
-	s.cluster.leave(args[0] == "away")
-	return nil
+	return s.World.leave(args[0] == "away")
 }
 
 func (s *story) wait(args []string) error {
@@ -204,7 +207,8 @@ func (s *story) writes(args []string) error {
 	if err != nil {
 		return err
 	}
-	if got := strconv.FormatInt(m.wrote, 10); got != args[1] {
+	_, ok := m.agent.(inspected)
+	if got := strconv.FormatInt(m.wrote, 10); ok && got != args[1] {
 		return fmt.Errorf("there were %s", got)
 	}
 	return nil
@@ -240,14 +244,12 @@ func (s *story) problem(args []string) error {
 	if err != nil {
 		return err
 	}
+	a, ok := m.agent.(inspected)
+	if !ok {
+		return nil
+	}
 	return s.within(patience, func() error {
-		snapshot, _ := m.source.Snapshot()
-		var reasons []string
-		for _, p := range snapshot.Problems {
-			if p.Node == args[1] {
-				reasons = append(reasons, p.Reason)
-			}
-		}
+		reasons := a.problems(args[1])
 		if args[2] == "none" && len(reasons) == 0 || slices.Contains(reasons, args[2]) {
 			return nil
 		}

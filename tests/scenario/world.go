@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,21 +19,23 @@ const patience = 5 * time.Second
 
 // World is a cluster and its machines.
 type World struct {
-	t        testing.TB
 	ctx      context.Context
 	cancel   context.CancelFunc
-	cluster  *Cluster
+	cluster  cluster
+	away     bool // the API is
 	prefix   kube.Prefix
 	machines map[string]*Machine
 	flavour  flavour
 	skipped  atomic.Int64 // time that passed without anybody waiting for it, in ns
 }
 
-// flavour makes machines, and says how time passes.
+// flavour says what a world is made of.
 type flavour struct {
-	name string
+	cluster func(w *World) (cluster, error)
 	// box makes machine number i, counted from 1. Its underlay address is underlayAddr(i).
-	box func(t testing.TB, i int) (Box, error)
+	box func(i int) (Box, error)
+	// agent makes the daemon of a machine, not started yet.
+	agent func(w *World, m *Machine) (agent, error)
 	// ping reports whether a packet from one machine reaches the device of another.
 	ping func(w *World, from, to *Machine) error
 	// virtual says that sleeping costs nothing.
@@ -42,24 +43,23 @@ type flavour struct {
 }
 
 // newWorld makes an empty one; end ends it.
-func newWorld(t testing.TB, f flavour) (*World, error) {
+func newWorld(f flavour) (*World, error) {
 	prefix, err := kube.ParsePrefix(kube.DefaultPrefix)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &World{
-		t: t, ctx: ctx, cancel: cancel, cluster: newCluster(), prefix: prefix, machines: map[string]*Machine{}, flavour: f,
-	}
-	return w, nil
+	w := &World{ctx: ctx, cancel: cancel, prefix: prefix, machines: map[string]*Machine{}, flavour: f}
+	w.cluster, err = f.cluster(w)
+	return w, err
 }
 
 // end kills all daemons.
 func (w *World) end() {
-	w.cancel()
 	for _, m := range w.machines {
-		m.kill()
+		w.kill(m)
 	}
+	w.cancel()
 }
 
 // now is the time for everybody in the world.
@@ -72,19 +72,53 @@ func (w *World) addMachine(name string) error {
 		return err
 	}
 	r := defaultRecord(name, i)
-	box, err := w.flavour.box(w.t, i)
+	box, err := w.flavour.box(i)
 	if err != nil {
 		return err
 	}
 	m := &Machine{name: name, box: &counted{Box: box}, mac: r.MAC, settings: Settings{VNI: 1, Port: 4789}}
+	if m.agent, err = w.flavour.agent(w, m); err != nil {
+		return err
+	}
 	w.machines[name] = m
 	r.IP, r.Type, r.Managed = "", "", "" // it announces these itself
-	w.cluster.put(r)
+	if err := w.cluster.put(r); err != nil {
+		return err
+	}
 	return w.start(m)
 }
 
 func (w *World) start(m *Machine) error {
-	return m.start(w.ctx, w.cluster.watch(m.name, w.prefix, w.now))
+	m.blind = w.away
+	m.alive = true
+	if _, ok := m.agent.(*processAgent); ok {
+		m.mac, m.settings.Silent = chosenMAC(w, m), true
+	}
+	return m.agent.start(w.ctx, m.settings, m.mac)
+}
+
+func (w *World) kill(m *Machine) {
+	if m.alive {
+		m.agent.kill()
+	}
+	m.alive = false
+}
+
+// leave takes the API away, or brings it back. Who could not be judged when it went may have missed something.
+func (w *World) leave(away bool) error {
+	if away && !w.away {
+		seen := w.living()
+		for _, m := range w.machines {
+			m.blind = !slices.Contains(seen, m)
+		}
+	}
+	w.away = away
+	if !away {
+		for _, m := range w.machines {
+			m.blind = false
+		}
+	}
+	return w.cluster.leave(away)
 }
 
 // number is the number in a node's name: n12 is 12.
@@ -111,7 +145,7 @@ func (w *World) living() []*Machine {
 	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
 		m := w.machines[name]
 		_, there := w.cluster.record(name)
-		if _, under := m.box.Underlay(); m.alive() && m.source.informed() && there && under {
+		if _, under := m.box.Underlay(); m.alive && !m.blind && there && under {
 			list = append(list, m)
 		}
 	}
@@ -128,16 +162,29 @@ func (w *World) compare(m *Machine) error {
 	if !ok {
 		return errors.New("the underlay is not there")
 	}
-	var self Record
+	var node Record
 	records := w.cluster.view()
 	for _, r := range records {
 		if r.Name == m.name {
-			self = r
+			node = r
 		}
 	}
+	self := node
 	self.MAC = m.mac
 	if diff := cmp.Diff(model(self, m.settings, under, records), have); diff != "" {
 		return fmt.Errorf("%s: kernel (+) differs from the model (-):\n%s", m.name, diff)
+	}
+	return w.announced(m, node, under)
+}
+
+// announced is what is wrong with a machine's announcement, or nil. While the API is away, nothing can be said.
+func (w *World) announced(m *Machine, node Record, under Underlay) error {
+	node.Data = "" // holds what VNI and MAC are
+	want := node
+	want.IP, want.MAC, want.VNI = under.Addr.String(), m.mac, fmt.Sprint(m.settings.VNI)
+	want.Port, want.Type, want.Managed = fmt.Sprint(m.settings.Port), "vxlan", "true"
+	if diff := cmp.Diff(want, node); diff != "" && !w.away {
+		return fmt.Errorf("%s: announcement (+) is not as it should be (-):\n%s", m.name, diff)
 	}
 	return nil
 }
@@ -163,7 +210,7 @@ func (w *World) within(limit time.Duration, condition func() error) error {
 			return nil
 		}
 		if time.Since(start) > limit {
-			return fmt.Errorf("not within %v: %w", limit, err)
+			return fmt.Errorf("not within %v: %w%s", limit, err, w.logs())
 		}
 		time.Sleep(pause)
 	}
@@ -178,19 +225,22 @@ func (w *World) pass(d time.Duration) error {
 	}
 	w.skipped.Add(int64(d))
 	for _, m := range w.machines {
-		if !m.alive() {
-			continue
-		}
-		before := m.loop.LastTurn()
-		m.loop.Poke()
-		if err := w.within(patience, func() error {
-			if m.loop.LastTurn().After(before) {
-				return nil
+		if a, ok := m.agent.(inspected); ok && m.alive {
+			if err := a.turn(w); err != nil {
+				return err
 			}
-			return fmt.Errorf("%s takes no turn", m.name)
-		}); err != nil {
-			return err
 		}
 	}
 	return nil
+}
+
+// logs are the ends of the daemons' logs, where they are processes.
+func (w *World) logs() string {
+	var text string
+	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
+		if a, ok := w.machines[name].agent.(*processAgent); ok {
+			text += fmt.Sprintf("\n\nlog of %s:\n%s", name, a.log())
+		}
+	}
+	return text
 }

@@ -1,0 +1,120 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/tests/apiserver"
+)
+
+// processAgent is the whole daemon as a process of its own, in the machine's namespace. Killing it is a SIGKILL.
+type processAgent struct {
+	name       string
+	program    string
+	dir        string // its files: /etc, /run and /var of the machine
+	kubeconfig string
+	box        *netnsBox
+	cmd        *exec.Cmd
+}
+
+// processes makes worlds of namespaces with real daemons and a real API server.
+func processes(t testing.TB, api *apiserver.API, program string) flavour {
+	f := namespaces(t)
+	f.cluster = func(w *World) (cluster, error) { return newAPICluster(api, w.prefix) }
+	f.agent = func(_ *World, m *Machine) (agent, error) {
+		box, ok := m.box.Box.(*netnsBox)
+		if !ok {
+			return nil, errors.New("a process lives in a namespace only")
+		}
+		url := api.Proxy.Listen(t, box.ns, "127.0.0.1:0")
+		a := &processAgent{name: m.name, program: program, dir: t.TempDir(), kubeconfig: api.KubeconfigFor(url), box: box}
+		t.Cleanup(a.kill)
+		return a, nil
+	}
+	return f
+}
+
+// build makes the daemon's binary.
+func build(t testing.TB) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "flanneld")
+	out, err := exec.Command("go", "build", "-o", program, "../..").CombinedOutput()
+	if err != nil {
+		t.Fatalf("build flanneld: %v\n%s", err, out)
+	}
+	return program
+}
+
+func (a *processAgent) path(name string) string { return filepath.Join(a.dir, name) }
+
+// start implements agent. The daemon takes its MAC from the device that is there, or from its Node; the story puts it
+// into the Node beforehand.
+func (a *processAgent) start(_ context.Context, settings Settings, _ string) error {
+	conf := fmt.Sprintf(`{"Network": %q, "Backend": {"Type": "vxlan", "VNI": %d, "Port": %d`, network, settings.VNI, settings.Port)
+	if settings.MTU != 0 {
+		conf += fmt.Sprintf(`, "MTU": %d`, settings.MTU)
+	}
+	if err := os.WriteFile(a.path("net-conf.json"), []byte(conf+"}}"), 0o600); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(a.path("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	a.cmd = exec.Command(a.program, "--kube-subnet-mgr", "--ip-masq", "--iface="+underlayDevice,
+		"--kubeconfig-file="+a.kubeconfig, "--net-config-path="+a.path("net-conf.json"), "--subnet-file="+a.path("run/subnet.env"),
+		"--state-dir="+a.path("state"), "--cni-conf-dir="+a.path("net.d"), "--cni-bin-dir="+a.path("bin"),
+		"--cni-source-dir="+a.path("source"), "--cni-data-dir="+a.path("cni"), "--netns-dir="+a.path("netns"),
+		"--sysctl-dir=/proc/sys/net")
+	a.cmd.Env = []string{"NODE_NAME=" + a.name, "PATH=" + os.Getenv("PATH")}
+	a.cmd.Stdout, a.cmd.Stderr = log, log
+	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return a.box.ns.Do(a.cmd.Start)
+}
+
+func (a *processAgent) kill() {
+	if a.cmd == nil {
+		return
+	}
+	_ = a.cmd.Process.Kill()
+	_ = a.cmd.Wait() // it was killed, which Wait calls an error
+	a.cmd = nil
+}
+
+// log is the end of what the daemon said.
+func (a *processAgent) log() string {
+	text, err := os.ReadFile(a.path("log"))
+	if err != nil {
+		return err.Error()
+	}
+	const most = 6000
+	if len(text) > most {
+		text = text[len(text)-most:]
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// chosenMAC is the MAC that a daemon has to use that starts now: that of its device, so that no peer has to learn
+// anything, else the one that its Node announces.
+func chosenMAC(w *World, m *Machine) string {
+	have, err := m.box.Dump(context.Background())
+	if err == nil {
+		if l, ok := have.Links[kernel.DeviceName(family, m.settings.VNI)]; ok && l.Kind == "vxlan" && l.MAC != (subnet.MAC{}) {
+			return l.MAC.String()
+		}
+	}
+	if r, ok := w.cluster.record(m.name); ok && r.MAC != "" {
+		return r.MAC
+	}
+	return m.mac
+}
