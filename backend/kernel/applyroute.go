@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -29,7 +30,7 @@ func (c *Conn) setRoute(op Op) error {
 // takeRoute clears a key that is in use: routes of ours give way, one of somebody else is named in the error and
 // left alone. The first on a key is the one that the kernel uses, and replacing it leaves no gap.
 func (c *Conn) takeRoute(op Op, route *netlink.Route) error {
-	holders, err := c.routesAt(op.Key)
+	holders, err := c.routesAt(op.Key, op.Direct)
 	if err != nil {
 		return err
 	}
@@ -58,8 +59,9 @@ type holder struct {
 	ours  bool
 }
 
-// routesAt lists the routes of the main table on a key, in the order in which the kernel looks at them.
-func (c *Conn) routesAt(key RouteKey) ([]holder, error) {
+// routesAt lists the routes of the main table on a key, in the order in which the kernel looks at them. One that leads
+// straight to the peer is flannel's, and counts as ours.
+func (c *Conn) routesAt(key RouteKey, direct netip.Addr) ([]holder, error) {
 	names := c.deviceNames()
 	routes, err := c.handle.RouteListFiltered(int(family(key.Dst.Addr())), &netlink.Route{Dst: ipNet(key.Dst)}, netlink.RT_FILTER_DST)
 	if err != nil {
@@ -68,10 +70,16 @@ func (c *Conn) routesAt(key RouteKey) ([]holder, error) {
 	var found []holder
 	for _, r := range routes {
 		if k, value, ours := routeValue(r, names); prefixOf(r.Dst) == key.Dst && r.Priority == key.Metric {
-			found = append(found, holder{route: r, value: value, ours: ours && k == key})
+			ours = ours && k == key || isDirect(r, direct)
+			found = append(found, holder{route: r, value: value, ours: ours})
 		}
 	}
 	return found, nil
+}
+
+// isDirect reports whether a route is what flannel writes with DirectRouting.
+func isDirect(r netlink.Route, peer netip.Addr) bool {
+	return peer.IsValid() && r.Protocol == unix.RTPROT_BOOT && len(r.MultiPath) == 0 && addrOf(r.Gw) == peer
 }
 
 func (c *Conn) delRoute(op Op) error {

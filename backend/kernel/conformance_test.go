@@ -262,6 +262,24 @@ func TestTheFakeTellsWhenSomethingChanges(t *testing.T) {
 	}
 }
 
+func TestFlannelsDirectRouteGivesWayOnTheFake(t *testing.T) {
+	f := kernel.NewFake()
+	f.EditHost(func(h *kernel.Host) {
+		for _, i := range []string{"2", "3"} {
+			hop := kernel.Hop{Index: 2, Via: netip.MustParseAddr("192.168.50." + i)}
+			h.Routes = append(h.Routes, kernel.HostRoute{Dst: netip.MustParsePrefix("10.244." + i + ".0/24"), Type: "unicast", Hops: []kernel.Hop{hop}})
+		}
+	})
+	want := node(2)
+	addPeer(want, 3, mac(3), "192.168.50.33")
+	for _, op := range kernel.Diff(dump(t, f), want) {
+		err := f.Apply(t.Context(), op)
+		if foreign := op.Key.Dst == netip.MustParsePrefix("10.244.3.0/24"); errors.Is(err, kernel.ErrForeignRoute) != foreign {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+}
+
 func TestTheFakesHostShowsOursAmongTheRest(t *testing.T) {
 	f := kernel.NewFake()
 	apply(t, f, kernel.Diff(kernel.New(), node(2)))

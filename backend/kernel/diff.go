@@ -141,9 +141,13 @@ func (d *differ) routes() {
 
 func (d *differ) setRoute(k RouteKey) {
 	have, ok := d.have.Routes[k]
-	if !ok || have != d.want.Routes[k] {
-		d.set(Op{Kind: RouteSet, Key: k, Route: d.want.Routes[k], Replace: ok && have.More == 0})
+	want := d.want.Routes[k]
+	if ok && have == want {
+		return
 	}
+	mac := d.want.Neighs[Neigh{Link: want.Link, IP: want.Via}]
+	direct := d.want.FDB[FDBKey{Link: want.Link, MAC: mac}].Dst
+	d.set(Op{Kind: RouteSet, Key: k, Route: want, Replace: ok && have.More == 0, Direct: direct})
 }
 
 func (d *differ) isBlocked(r Route) bool {

@@ -213,6 +213,7 @@ func (f *Fake) setRoute(op Op) error {
 			return fmt.Errorf("nexthop has invalid gateway: %w", unix.EINVAL)
 		}
 	}
+	f.dropDirect(op)
 	if owner, ok := f.foreignRoute(op.Key); ok {
 		return fmt.Errorf("%w: interface %s has the route to %s: %w", ErrForeignRoute, owner, op.Key.Dst, unix.EEXIST)
 	}

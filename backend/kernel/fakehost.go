@@ -209,3 +209,10 @@ func (f *Fake) foreignRoute(key RouteKey) (string, bool) {
 	}
 	return "", false
 }
+
+// dropDirect removes flannel's direct route to a peer, which gives way to ours.
+func (f *Fake) dropDirect(op Op) {
+	f.host.Routes = slices.DeleteFunc(f.host.Routes, func(r HostRoute) bool {
+		return r.Dst == op.Key.Dst && r.Metric == op.Key.Metric && len(r.Hops) == 1 && op.Direct.IsValid() && r.Hops[0].Via == op.Direct
+	})
+}

@@ -25,6 +25,9 @@ type Op struct {
 	// Replace says that the key is known to be held by an entry of ours alone, so that it may be overwritten blindly.
 	// Without it a route that is in the way is first looked at: it may be somebody else's.
 	Replace bool
+	// Direct is the peer's underlay address, for a route. A route via it that is not ours is what flannel leaves behind
+	// with DirectRouting, and may be replaced.
+	Direct netip.Addr
 	// Prune marks a removal that nothing else in the list depends on: what is gone from the cluster, or never was in
 	// it. As long as the cluster is not known for sure, such Ops are left out (WithoutPruning).
 	Prune bool

@@ -2,6 +2,7 @@ package vxlan_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -300,6 +301,25 @@ func TestFlannelsEntriesAreAdoptedWithoutALoss(t *testing.T) { // a node that is
 		t.Error(r)
 	}
 	if d := cmp.Diff("10.244.2.0/24 via 10.244.2.0 proto 87 onlink \n", a.IP("-4 route show dev flannel.1")); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestFlannelsDirectRoutesGiveWayAndOthersDoNot(t *testing.T) { // a cluster that had DirectRouting
+	c := newCluster(t, 3, v4)
+	a := c.nodes[0]
+	c.reachAll(5 * time.Second)
+	a.IP("route replace 10.244.2.0/24 via 192.168.50.2") // flannel's
+	a.IP("route replace 10.244.3.0/24 via 192.168.50.2") // not the way to node 3: somebody else's idea
+	ping := a.pod.StartPing(nstest.Ping{Dst: c.nodes[1].podAddrs()[0].Addr()})
+	if _, err := a.round(); !errors.Is(err, kernel.ErrForeignRoute) || strings.Contains(err.Error(), "10.244.2.0") || !strings.Contains(err.Error(), "10.244.3.0") {
+		t.Errorf("got %v", err)
+	}
+	if r := ping.Stop(); len(r.Lost) > 0 {
+		t.Error(r)
+	}
+	want := "10.244.2.0/24 via 10.244.2.0 dev flannel.1 proto 87 onlink \n10.244.3.0/24 via 192.168.50.2 dev eth0 \n"
+	if d := cmp.Diff(want, a.IP("route show 10.244.2.0/24")+a.IP("route show 10.244.3.0/24")); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
