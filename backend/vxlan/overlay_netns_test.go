@@ -50,7 +50,7 @@ func TestDeviceAndEntriesReadAsFlannelsInIPAndBridge(t *testing.T) {
 	}
 }
 
-func TestFullSizedPacketsPassAndLargerOnesDoNot(t *testing.T) { // V-07
+func TestV07FullSizedPacketsPassAndLargerOnesDoNot(t *testing.T) {
 	for name, fam := range map[string]families{"IPv4": v4, "IPv6": v6} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, 2, fam)
@@ -73,7 +73,7 @@ func TestFullSizedPacketsPassAndLargerOnesDoNot(t *testing.T) { // V-07
 	}
 }
 
-func TestTheOuterChecksumIsZeroOrRight(t *testing.T) { // V-08: what a receiver would call a bad checksum
+func TestV08TheOuterChecksumIsZeroOrRight(t *testing.T) { // what a receiver would call a bad checksum
 	c := newCluster(t, 2, v4)
 	a, b := c.nodes[0], c.nodes[1]
 	c.reachAll(5 * time.Second)
@@ -149,7 +149,7 @@ func TestNodesOnTwoPortsTalkWhenEachListensOnBoth(t *testing.T) {
 	}
 }
 
-func TestLearningOffFloodsNothingAndKeepsOneDestinationForAMAC(t *testing.T) { // V-14
+func TestV14LearningOffFloodsNothingAndKeepsOneDestinationForAMAC(t *testing.T) {
 	c := newCluster(t, 2, v4)
 	a := c.nodes[0]
 	a.Run("bridge", "fdb", "append", "00:00:00:00:00:00", "dev", "flannel.1", "dst", "192.168.50.2", "self", "permanent")
@@ -177,7 +177,7 @@ func TestLearningOffFloodsNothingAndKeepsOneDestinationForAMAC(t *testing.T) { /
 	}
 }
 
-func TestARestartWritesNothingAndLosesNothing(t *testing.T) { // V-12, P-01
+func TestV12AndP01ARestartWritesNothingAndLosesNothing(t *testing.T) {
 	c := newCluster(t, 3, dual)
 	a := c.nodes[0]
 	c.reachAll(5 * time.Second)
@@ -211,7 +211,7 @@ func TestARestartWritesNothingAndLosesNothing(t *testing.T) { // V-12, P-01
 	}
 }
 
-func TestUnchangedPeersSeeNoEventWhenOthersComeAndGo(t *testing.T) { // P-01
+func TestP01UnchangedPeersSeeNoEventWhenOthersComeAndGo(t *testing.T) {
 	c := newCluster(t, 3, v4)
 	a := c.nodes[0]
 	c.reachAll(5 * time.Second)
@@ -244,7 +244,7 @@ func TestUnchangedPeersSeeNoEventWhenOthersComeAndGo(t *testing.T) { // P-01
 	}
 }
 
-func TestAPeersNewMACAndAddressReplaceTheOldEntries(t *testing.T) { // P-03, P-04, P-05
+func TestP03ToP05APeersNewMACAndAddressReplaceTheOldEntries(t *testing.T) {
 	c := newCluster(t, 2, v4)
 	a, b := c.nodes[0], c.nodes[1]
 	c.reachAll(5 * time.Second)
@@ -324,7 +324,7 @@ func TestFlannelsDirectRoutesGiveWayAndOthersDoNot(t *testing.T) { // a cluster 
 	}
 }
 
-func TestTwoHundredNodesThatJoinAtOnceAreThereAfterOneRound(t *testing.T) { // P-08
+func TestP08TwoHundredNodesThatJoinAtOnceAreThereAfterOneRound(t *testing.T) {
 	c := newCluster(t, 1, v4)
 	a := c.nodes[0]
 	var many []subnet.Peer

@@ -184,7 +184,7 @@ func TestOneFamilysFaultLeavesTheOtherInPlace(t *testing.T) {
 	}
 }
 
-func TestDualStackChangesOfOneFamilyChangeThatFamily(t *testing.T) { // P-07
+func TestP07DualStackChangesOfOneFamilyChangeThatFamily(t *testing.T) {
 	before, _ := vxlan.Plan(config(), snapshot(peer(2)))
 	after, _ := vxlan.Plan(config(), snapshot(changed(peer(2), subnet.IPv4, func(e *subnet.Endpoint) { e.PublicIP = e.PublicIP.Next() })))
 	ops := kernel.Diff(before, after)
@@ -232,7 +232,7 @@ func TestPlanRefusesWhatCannotWorkHereWithValuePlaceAndCure(t *testing.T) {
 	}
 }
 
-func TestPodMTUIsTheSmallestOfTheFamiliesInUse(t *testing.T) { // V-07
+func TestV07PodMTUIsTheSmallestOfTheFamiliesInUse(t *testing.T) {
 	dual, six := config(), config()
 	six.VTEPs[subnet.IPv4] = vxlan.VTEP{}
 	jumbo := v4(config())
