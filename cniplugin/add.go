@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"time"
 
@@ -33,34 +34,40 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	if _, ok := c.IPAM["ranges"]; ok {
 		p.note("ipam.ranges is replaced by the node's subnet out of %s", c.SubnetFile)
 	}
-	n, err := p.waitEnv(c.SubnetFile)
-	if err != nil {
-		return err
-	}
-	d, err := buildDelegate(c, n)
-	if err != nil {
-		return err
-	}
-	raw, err := json.Marshal(d)
-	if err != nil {
-		return err
-	}
 	a := attachment{owner: ownerOf(args), path: args.Path, records: c.records(), began: time.Now()}
-	if a.record, err = ipam.ParseRecord(raw); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(p.ctx, p.lockWait)
 	defer cancel()
+	// Before the wait for subnet.env, so that a DEL that comes meanwhile has its say after us.
 	if a.lock, err = a.records.LockForAdd(ctx, a.owner); err != nil {
 		return fail(types.ErrTryAgainLater, "another call works on %s, or a GC is running: %v", a.owner, err)
 	}
 	defer a.lock.Close()
+	n, err := p.waitEnv(c.SubnetFile)
+	if err != nil {
+		return err
+	}
+	if a.record, err = recordOf(c, n); err != nil {
+		return err
+	}
 	out, err := p.attach(a)
 	if err != nil {
 		return err
 	}
 	_, err = p.stdout.Write(out)
 	return err
+}
+
+// recordOf is the delegate's configuration in the form in which it is kept.
+func recordOf(c netConf, n nodeNet) (ipam.Record, error) {
+	d, err := buildDelegate(c, n)
+	if err != nil {
+		return ipam.Record{}, err
+	}
+	raw, err := json.Marshal(d)
+	if err != nil {
+		return ipam.Record{}, fmt.Errorf("write the delegate's configuration: %w", err)
+	}
+	return ipam.ParseRecord(raw)
 }
 
 // attach runs the delegate between a record that is written before and a rollback that takes back what failed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -64,6 +65,24 @@ func TestC01AddWaitsForSubnetEnv(t *testing.T) {
 	_, err := w.callWith(context.Background(), "ADD", p, w.conf(), func(p *plugin) { p.envWait = 5 * time.Second })
 	w.must(err)
 	w.del(p)
+}
+
+func TestC11DelWaitsForAnAddThatWaitsForSubnetEnv(t *testing.T) {
+	w := newWorld(t)
+	w.must(os.Rename(w.file("subnet.env"), w.file("aside")))
+	p, conf := w.pod("c11w"), w.conf()
+	added := make(chan error, 1)
+	go func() {
+		_, err := w.callWith(context.Background(), "ADD", p, conf, func(p *plugin) { p.envWait, p.stderr = 20*time.Second, io.Discard })
+		added <- err
+	}()
+	w.until("ADD holds its lock", func() bool { return w.records().Busy(ipam.Owner{ContainerID: p.id, IfName: p.ifc}) })
+	_, err := w.callWith(context.Background(), "DEL", p, conf, func(p *plugin) { p.lockWait = 50 * time.Millisecond })
+	wantCode(t, err, types.ErrTryAgainLater, "another call works on c11w/eth0")
+	w.must(os.Rename(w.file("aside"), w.file("subnet.env")))
+	w.must(<-added)
+	w.del(p)
+	w.empty()
 }
 
 // Every attempt has a new container ID, as the kubelet's have.
@@ -242,7 +261,8 @@ func TestC15ABridgeThatSomebodyTakesDownFailsTheAdd(t *testing.T) {
 
 func TestABridgeWithALargerMTUIsLowered(t *testing.T) {
 	w := newWorld(t)
-	w.run("ip", "link", "add", "cni0", "mtu", "1500", "type", "bridge")
+	w.run("ip", "link", "add", "cni0", "type", "bridge")
+	w.run("ip", "link", "set", "cni0", "mtu", "1500") // said by somebody, the kernel no longer follows the ports
 	w.add(w.pod("mtu"))
 	if out := w.run("ip", "-o", "link", "show", "cni0"); !strings.Contains(out, "mtu 1450") {
 		t.Error(out)

@@ -29,7 +29,7 @@ func (p plugin) check(args *skel.CmdArgs) error {
 	return p.locked(c.records(), ownerOf(args), func(lock *ipam.Lock) error {
 		rec, err := c.records().Read(ownerOf(args))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ipam.ErrBroken) {
-			_, rec, err = rebuild(c, ipam.ResultAddrs(c.PrevResult))
+			rec, err = rebuild(c, ipam.ResultAddrs(c.PrevResult))
 		}
 		if err != nil {
 			return err

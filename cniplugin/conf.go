@@ -104,7 +104,7 @@ func (o object) text(key string) (string, error) {
 func (o object) set(key string, value any) {
 	raw, err := json.Marshal(value)
 	if err != nil {
-		panic(err) // only strings, numbers, bools and maps of them come here
+		panic(err) // impossible: what comes here was read as JSON, or is a string, a number or a bool
 	}
 	o[key] = raw
 }

@@ -67,11 +67,11 @@ func (p plugin) delRebuilt(args *skel.CmdArgs, c netConf, lock *ipam.Lock) error
 	if !found.link && len(found.owned) == 0 {
 		return nil // nothing is left: DEL may be called any number of times
 	}
-	raw, rec, err := rebuild(c, found.hints())
+	rec, err := rebuild(c, found.hints())
 	if err != nil {
 		return err
 	}
-	d := call{kind: rec.Type, path: args.Path, conf: raw, lock: lock, limit: p.runLimit}
+	d := call{kind: rec.Type, path: args.Path, conf: rec.Raw, lock: lock, limit: p.runLimit}
 	if !found.link {
 		d.env = map[string]string{"CNI_NETNS": ""}
 	}

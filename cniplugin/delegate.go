@@ -57,6 +57,13 @@ func buildDelegate(c netConf, n nodeNet) (object, error) {
 // buildIPAM completes "ipam". Its ranges are the node's subnets whatever the operator wrote, because an address of
 // another range would have no route to it.
 func buildIPAM(in object, n nodeNet) (object, error) {
+	kind, err := in.text("type")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := in.text("dataDir"); err != nil {
+		return nil, err
+	}
 	routes, err := readRoutes(in["routes"])
 	if err != nil {
 		return nil, fmt.Errorf("failed to read IPAM routes: %w", err)
@@ -73,7 +80,9 @@ func buildIPAM(in object, n nodeNet) (object, error) {
 	}
 	out := object{}
 	maps.Copy(out, in)
-	out.setDefault("type", "host-local")
+	if kind == "" { // the bridge would take that for a pod without addresses
+		out.set("type", "host-local")
+	}
 	out.set("routes", routes)
 	out.set("ranges", ranges)
 	return out, nil

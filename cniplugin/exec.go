@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,29 +46,35 @@ func (p plugin) run(ctx context.Context, c call) ([]byte, error) {
 	}
 }
 
+// runOnce gives the plugin files in memory for its input and output, not pipes: a pipe needs a goroutine and a thread
+// that is woken to feed or drain it, and on a busy node each waking costs more than all the rest.
 func (p plugin) runOnce(ctx context.Context, file string, c call) ([]byte, error) {
-	var stdout, stderr bytes.Buffer
+	stdio, err := newStdio(c.conf)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", file, err)
+	}
+	defer stdio.close()
 	cmd := exec.CommandContext(ctx, file)
 	cmd.Env = withVars(p.environ, c.env)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(c.conf), &stdout, &stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdio.in, stdio.out, stdio.err
 	if c.lock != nil {
 		cmd.ExtraFiles = []*os.File{c.lock.File()}
 	}
 	// A group of its own, so that the address management it starts ends with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second
-	err := cmd.Run()
-	_, _ = p.stderr.Write(stderr.Bytes())
+	exit := cmd.Run()
+	stdout, stderr := readBack(stdio.out), readBack(stdio.err)
+	_, _ = p.stderr.Write(stderr)
 	switch {
-	case err == nil:
-		return stdout.Bytes(), nil
+	case exit == nil:
+		return stdout, nil
 	case ctx.Err() != nil:
 		return nil, fail(types.ErrTryAgainLater, "%s did not end in time: %v", c.kind, context.Cause(ctx))
 	case cmd.ProcessState == nil:
-		return nil, fmt.Errorf("start %s: %w", file, err)
+		return nil, fmt.Errorf("start %s: %w", file, exit)
 	}
-	return nil, pluginError(c.kind, err, stdout.Bytes(), stderr.Bytes())
+	return nil, pluginError(c.kind, exit, stdout, stderr)
 }
 
 func pluginError(kind string, exit error, stdout, stderr []byte) error {

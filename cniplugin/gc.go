@@ -126,7 +126,7 @@ func (s sweep) sweepReservations() error {
 	if err != nil {
 		return err
 	}
-	_, rec, err := rebuild(s.conf, s.hints())
+	rec, err := rebuild(s.conf, s.hints())
 	if err != nil {
 		return err
 	}

@@ -101,7 +101,9 @@ func builtPlugin(t testing.TB, name string) string {
 // build builds the delegates.
 func build() error {
 	for _, name := range []string{"bridge", "host-local", "portmap", "bandwidth"} {
-		out, err := exec.Command("go", "tool", "-n", name).Output()
+		tool := exec.Command("go", "tool", "-n", name)
+		tool.Env = append(os.Environ(), "CGO_ENABLED=0")
+		out, err := tool.Output()
 		if err != nil {
 			return fmt.Errorf("build %s: %w", name, err)
 		}
@@ -111,7 +113,9 @@ func build() error {
 	}
 	// And this plugin, as a runtime gets it.
 	flannel := filepath.Join(os.Getenv(inside), "flannel")
-	if out, err := exec.Command("go", "build", "-ldflags", "-s -w", "-o", flannel, ".").CombinedOutput(); err != nil {
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", flannel, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build flannel: %w: %s", err, out)
 	}
 	return os.Setenv("CNIPLUGIN_TEST_flannel", flannel)

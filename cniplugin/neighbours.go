@@ -25,7 +25,7 @@ func keepLiveNeighbours(ctx context.Context, bridgeName string, store ipam.Store
 	}
 	var learned map[[6]byte]bool
 	for addr, mac := range neighbours {
-		if _, ok := store.Get(addr); ok {
+		if store.Has(addr) {
 			continue
 		}
 		if learned == nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 
 	"github.com/weft-cni/weft/subnet/ipam"
@@ -10,24 +11,27 @@ import (
 // rebuild makes a delegate's configuration to release with, when the record is lost. The ranges come from subnet.env
 // or, before the agent has written it, from the addresses to release: host-local asks for ranges, but releases by
 // name. Without any address there is nothing to release, and the delegate gets no address management at all.
-func rebuild(c netConf, hints []netip.Addr) ([]byte, ipam.Record, error) {
+func rebuild(c netConf, hints []netip.Addr) (ipam.Record, error) {
 	n, err := loadEnv(c.SubnetFile)
-	if err != nil || !coversAll(n.Subnets, hints) {
+	if err != nil {
+		n = nodeNet{IPMasq: true} // as nearly everywhere; and a bridge that did not masquerade needs no iptables now
+	}
+	if !coversAll(n.Subnets, hints) {
 		n.Subnets = rangesOf(hints)
+	}
+	if len(hints) > 0 {
+		return recordOf(c, n)
 	}
 	d, err := buildDelegate(c, n)
 	if err != nil {
-		return nil, ipam.Record{}, err
+		return ipam.Record{}, err
 	}
-	if len(hints) == 0 {
-		delete(d, "ipam")
-	}
+	delete(d, "ipam")
 	raw, err := json.Marshal(d)
 	if err != nil {
-		return nil, ipam.Record{}, err
+		return ipam.Record{}, fmt.Errorf("write the delegate's configuration: %w", err)
 	}
-	rec, err := ipam.ParseRecord(raw)
-	return raw, rec, err
+	return ipam.ParseRecord(raw)
 }
 
 // storeOf is host-local's folder by the configuration alone.

@@ -165,7 +165,7 @@ func TestC11DelWaitsForTheDelegateOfAKilledAdd(t *testing.T) {
 	w.empty()
 }
 
-func TestVersionAndAbout(t *testing.T) {
+func TestVersionAndAboutSayWhatFlannelsSay(t *testing.T) {
 	w := newWorld(t)
 	out, err := w.process("VERSION", pod{}, nil).Output()
 	want := `{"cniVersion":"1.1.0","supportedVersions":["0.1.0","0.2.0","0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}`

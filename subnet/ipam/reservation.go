@@ -75,6 +75,12 @@ func (s Store) OwnedBy(o Owner) ([]netip.Addr, error) {
 // Get reads one reservation.
 func (s Store) Get(addr netip.Addr) (Reservation, bool) { return s.read(addr) }
 
+// Has reports whether an address is reserved, without reading for whom.
+func (s Store) Has(addr netip.Addr) bool {
+	_, err := os.Lstat(s.path(addr))
+	return err == nil
+}
+
 func (s Store) path(addr netip.Addr) string { return filepath.Join(s.Dir, addr.String()) }
 
 // read is false when the file went away or is none.
