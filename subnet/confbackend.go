@@ -14,7 +14,7 @@ var refusedBackends = map[string]string{
 	"ali-vpc":     `writes routes into the cloud's VPC with the cloud's keys on every node: use "vxlan", or the cloud's own route controller`,
 	"aws-vpc":     `writes routes into the cloud's VPC with the cloud's keys on every node: use "vxlan", or the cloud's own route controller`,
 	"gce":         `writes routes into the cloud's VPC with the cloud's keys on every node: use "vxlan", or the cloud's own route controller`,
-	"host-gw":     `is not in this release: use "vxlan" with "DirectRouting": true, which routes without a tunnel on a shared link`,
+	"host-gw":     `is not in this release: use "vxlan"`,
 	"wireguard":   `is not in this release: use "vxlan", which does not encrypt`,
 	"ipip":        `is not in this release: use "vxlan"`,
 	"alloc":       `is not in this release: use "vxlan"`,
@@ -80,7 +80,13 @@ func vxlanKeys(r *confReader, b *Backend) []confKey {
 		{"MTU", orUnset(number(576, 65535, &b.MTU))},
 		{"GBP", boolean(&b.GBP)},
 		{"Learning", boolean(&b.Learning)},
-		{"DirectRouting", boolean(&b.DirectRouting)},
+		{"DirectRouting", func(raw string) error {
+			err := boolean(&b.DirectRouting)(raw)
+			if b.DirectRouting {
+				r.warn("Backend.DirectRouting", "has no effect in this release: peers on the same link are tunnelled too")
+			}
+			return err
+		}},
 		{"MacPrefix", text(new(string))},
 		{"Name", text(new(string))},
 		{"TxChecksumOffload", func(string) error {

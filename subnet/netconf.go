@@ -24,7 +24,7 @@ type Backend struct {
 	MTU           int    // of the underlay; 0 when the file does not say
 	GBP           bool
 	Learning      bool
-	DirectRouting bool
+	DirectRouting bool // read, and without effect in this release
 }
 
 // NetConf is net-conf.json after defaults and checks. It is comparable.
@@ -93,6 +93,9 @@ func (r *confReader) families(conf *NetConf) {
 			r.warn(key, fmt.Sprintf("has no effect while %s is false", enable))
 			conf.Networks[f] = netip.Prefix{}
 		}
+	}
+	if conf.Enabled[IPv6] {
+		r.warn("EnableIPv6", "is carried out, but this release is tested with IPv4 alone")
 	}
 	if mtu := conf.Backend.MTU; conf.Enabled[IPv6] && mtu != 0 && mtu < 1280+70 {
 		r.fail("Backend.MTU", fmt.Sprintf("%d leaves IPv6 pods less than the 1280 bytes that IPv6 needs: use at least 1350", mtu))

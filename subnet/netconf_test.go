@@ -49,14 +49,14 @@ func TestParseNetConfReadsWhatFlannelReads(t *testing.T) {
 			conf4(func(c *NetConf) {
 				c.EnableNFTables = true
 				c.Backend = Backend{Type: "vxlan", VNI: 0, Port: 65535, MTU: 9000, GBP: true, Learning: true, DirectRouting: true}
-			}), ""},
+			}), "net-conf.json: Backend.DirectRouting: has no effect in this release: peers on the same link are tunnelled too"},
 		"zero is unset": {`{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan", "Port": 0, "MTU": 0}}`, conf4(nil), ""},
 		"both families": {`{"Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "fd00:10:244::1/56", ` + vxlan + `}`,
-			conf4(func(c *NetConf) { c.Enabled[IPv6], c.Networks[IPv6] = true, prefix("fd00:10:244::/56") }), ""},
+			conf4(func(c *NetConf) { c.Enabled[IPv6], c.Networks[IPv6] = true, prefix("fd00:10:244::/56") }), "net-conf.json: EnableIPv6: is carried out, but this release is tested with IPv4 alone"},
 		"IPv6 alone": {`{"EnableIPv4": false, "EnableIPv6": true, "IPv6Network": "fd00:10:244::/56", ` + vxlan + `}`,
 			conf4(func(c *NetConf) {
 				c.Enabled, c.Networks = [2]bool{false, true}, [2]netip.Prefix{IPv6: prefix("fd00:10:244::/56")}
-			}), ""},
+			}), "net-conf.json: EnableIPv6: is carried out, but this release is tested with IPv4 alone"},
 		"a network of a family that is off": {`{"Network": "10.244.0.0/16", "IPv6Network": "fd00::/56", ` + vxlan + `}`, conf4(nil),
 			"net-conf.json: IPv6Network: has no effect while EnableIPv6 is false"},
 		"keys of the etcd mode": {`{"Network": "10.244.0.0/16", "SubnetLen": 24, "SubnetMin": "10.244.1.0", "SubnetMax": "", ` + vxlan + `}`, conf4(nil),
@@ -133,7 +133,7 @@ func TestParseNetConfRefusesEachWrongValueWithItsCure(t *testing.T) {
 		`{"Network": "10.244.0.0/16", "Backend": "vxlan"}`:                                                                 `net-conf.json: Backend: "vxlan" is not a JSON object: write { "Key": value, ... }`,
 		`{"Network": "10.244.0.0/16", "Backend": {"Type": 1}}`:                                                             `net-conf.json: Backend.Type: 1 is not text: write it in double quotes`,
 		kind("udp"):       `net-conf.json: Backend.Type: "udp" sends every packet through a user-space process and is kept by flannel for debugging only: use "vxlan"`,
-		kind("host-gw"):   `net-conf.json: Backend.Type: "host-gw" is not in this release: use "vxlan" with "DirectRouting": true, which routes without a tunnel on a shared link`,
+		kind("host-gw"):   `net-conf.json: Backend.Type: "host-gw" is not in this release: use "vxlan"`,
 		kind("WireGuard"): `net-conf.json: Backend.Type: "WireGuard" is not in this release: use "vxlan", which does not encrypt`,
 		kind("vxlam"):     `net-conf.json: Backend.Type: "vxlam" is not a known backend type: did you mean "vxlan"?; this release has "vxlan"`,
 		kind(""):          `net-conf.json: Backend.Type: "" is not a known backend type; this release has "vxlan"`,

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weft-cni/weft/backend/install"
 	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/backend/traffic"
 	"github.com/weft-cni/weft/subnet"
@@ -84,6 +85,10 @@ func (d *daemon) boot(ctx context.Context) error {
 	l := &lock{identity: identity(d.cfg)}
 	if !d.until(ctx, partLock, l.acquire) {
 		return nil
+	}
+	// install-cni has done this already, where it runs: as a service of the node nobody else does.
+	if removed, err := install.RemoveStale(d.cfg.Paths.CNIConf, d.cfg.Paths.SubnetFile); err != nil || removed {
+		d.log.Info("conflist of an earlier boot", "removed", removed, "err", err)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return l.answer(ctx) })
