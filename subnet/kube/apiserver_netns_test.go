@@ -33,9 +33,9 @@ func conf() subnet.NetConf {
 }
 
 // allow gives the agents' ServiceAccount rules, in the way of the manifest.
-func allow(t *testing.T, admin *kubernetes.Clientset, rules ...rbacv1.PolicyRule) {
+func allow(t testing.TB, admin *kubernetes.Clientset, rules ...rbacv1.PolicyRule) {
 	t.Helper()
-	ctx := t.Context()
+	ctx := context.Background()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "flannel"}, Rules: rules}
 	_ = admin.RbacV1().ClusterRoles().Delete(ctx, "flannel", metav1.DeleteOptions{})
 	if _, err := admin.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
