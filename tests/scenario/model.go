@@ -66,19 +66,28 @@ func model(self Record, set Settings, under Underlay, records []Record) Tables {
 			device, mtu, self.MAC, set.VNI, under.Addr, under.Device, set.Port)},
 		Addr: []string{fmt.Sprintf("%s/32 dev %s", own.Addr(), device)},
 	}
-	taken := []netip.Prefix{own}
-	for _, r := range slices.SortedFunc(slices.Values(records), oldest) {
-		cidr, mac, ok := good(r)
-		overlaps := slices.ContainsFunc(taken, cidr.Overlaps)
-		if r.Name == self.Name || !ok || overlaps {
-			continue
-		}
-		taken = append(taken, cidr)
+	for _, r := range peers(self.Name, own, records) {
+		cidr, mac, _ := good(r)
 		t.Route = append(t.Route, fmt.Sprintf("%s via %s dev %s proto 87 onlink", cidr, cidr.Addr(), device))
 		t.Neigh = append(t.Neigh, fmt.Sprintf("%s dev %s lladdr %s PERMANENT", cidr.Addr(), device, mac))
 		t.FDB = append(t.FDB, fmt.Sprintf("%s dev %s dst %s%s self permanent", mac, device, r.IP, port(r, set)))
 	}
 	return t.sorted()
+}
+
+// peers are the Nodes that a node sends to: those that say what they have to, and do not claim what an older one has.
+func peers(self string, own netip.Prefix, records []Record) []Record {
+	var list []Record
+	taken := []netip.Prefix{own}
+	for _, r := range slices.SortedFunc(slices.Values(records), oldest) {
+		cidr, _, ok := good(r)
+		if r.Name == self || !ok || slices.ContainsFunc(taken, cidr.Overlaps) {
+			continue
+		}
+		taken = append(taken, cidr)
+		list = append(list, r)
+	}
+	return list
 }
 
 func oldest(a, b Record) int {

@@ -41,6 +41,7 @@ func improvise(t *testing.T, f flavour, seed uint64, more func(step int) bool) {
 	defer w.end()
 	s := &story{World: w}
 	g := newGenerator(seed, 3)
+	g.rules = f.rules != nil
 	var script []string
 	play := func(lines ...string) bool {
 		for _, line := range lines {

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/apiserver"
+	"github.com/weft-cni/weft/tests/nstest"
 )
 
 // processAgent is the whole daemon as a process of its own, in the machine's namespace. Killing it is a SIGKILL.
@@ -29,6 +30,7 @@ type processAgent struct {
 // processes makes worlds of namespaces with real daemons and a real API server.
 func processes(t testing.TB, api *apiserver.API, program string) flavour {
 	f := namespaces(t)
+	f.rules = (&rulesModel{scratch: nstest.New(t)}).judge
 	f.cluster = func(w *World) (cluster, error) { return newAPICluster(api, w.prefix) }
 	f.agent = func(_ *World, m *Machine) (agent, error) {
 		box, ok := m.box.Box.(*netnsBox)

@@ -17,7 +17,8 @@ type generator struct {
 	unplugged map[string]bool
 	peers     map[string]bool
 	away      bool
-	fresh     int // numbers given out for MACs and addresses that nobody had before
+	rules     bool // the machines have traffic rules, to be broken too
+	fresh     int  // numbers given out for MACs and addresses that nobody had before
 }
 
 func newGenerator(seed uint64, machines int) *generator {
@@ -225,6 +226,10 @@ func (g *generator) meddle() string {
 		fmt.Sprintf("ip route replace 10.244.%d.0/24 via 10.244.%d.0 dev DEV onlink", n, 200+n%50),
 		"bridge fdb append " + mac + " dev DEV dst 192.168.99.99",
 		"bridge fdb replace " + g.mac() + " dev DEV dst 192.168.99.99",
+	}
+	if g.rules {
+		commands = append(commands, "nft flush ruleset", "nft delete table inet weft", "nft flush chain inet weft postrouting",
+			"nft insert rule inet weft postrouting masquerade", "nft flush set inet weft peers-ipv4")
 	}
 	return "do " + name + " " + strings.ReplaceAll(g.pick(commands...), "DEV", device)
 }

@@ -154,6 +154,7 @@ func (s *story) do(args []string) error {
 	if err != nil {
 		return err
 	}
+	m.unruly = m.unruly || args[1] == "nft"
 	return m.box.Do(strings.Join(args[1:], " "))
 }
 
@@ -198,6 +199,9 @@ func (s *story) synced([]string) error {
 	for _, m := range s.machines {
 		now := m.box.writes.Load()
 		m.wrote, m.counted = now-m.counted, now
+	}
+	for _, m := range s.living() {
+		m.unruly = false
 	}
 	return nil
 }

@@ -38,6 +38,8 @@ type flavour struct {
 	agent func(w *World, m *Machine) (agent, error)
 	// ping reports whether a packet from one machine reaches the device of another.
 	ping func(w *World, from, to *Machine) error
+	// rules is what is wrong with a machine's traffic rules; nil where there are none.
+	rules func(w *World, m *Machine, node Record) error
 	// virtual says that sleeping costs nothing.
 	virtual bool
 }
@@ -173,6 +175,11 @@ func (w *World) compare(m *Machine) error {
 	self.MAC = m.mac
 	if diff := cmp.Diff(model(self, m.settings, under, records), have); diff != "" {
 		return fmt.Errorf("%s: kernel (+) differs from the model (-):\n%s", m.name, diff)
+	}
+	if m.unruly && w.flavour.rules != nil {
+		if err := w.flavour.rules(w, m, node); err != nil {
+			return err
+		}
 	}
 	return w.announced(m, node, under)
 }
