@@ -35,7 +35,7 @@ func (c *Conn) addLink(op Op) error {
 		}
 		c.note(op.Name, link.Attrs().Index)
 		if macOf(link.Attrs().HardwareAddr) == op.Link.MAC {
-			return nil
+			return c.makeSoftChecksum(link.Attrs().Index, op.Link)
 		}
 		if err := c.handle.LinkSetHardwareAddr(link, hardware(op.Link.MAC)); err != nil {
 			return fmt.Errorf("set its address back: %w", err)
@@ -68,6 +68,9 @@ func (c *Conn) setLink(op Op) error {
 			return fmt.Errorf("set address: %w", err)
 		}
 	}
+	if err := c.makeSoftChecksum(have.Index, op.Link); err != nil {
+		return err
+	}
 	switch {
 	case op.Link.Up && !have.Up:
 		if err := c.handle.LinkSetUp(link); err != nil {
@@ -75,6 +78,17 @@ func (c *Conn) setLink(op Op) error {
 		}
 	case have.Up && !op.Link.Up:
 		return c.handle.LinkSetDown(link)
+	}
+	return nil
+}
+
+// makeSoftChecksum switches the checksum offload off where that is wanted.
+func (c *Conn) makeSoftChecksum(index int, want Link) error {
+	if !want.SoftChecksum || c.softChecksum(index) {
+		return nil
+	}
+	if err := c.setSoftChecksum(index, true); err != nil {
+		return fmt.Errorf("switch %s off: %w", checksumFeature, err)
 	}
 	return nil
 }

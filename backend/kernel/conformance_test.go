@@ -119,6 +119,11 @@ func conformance(parent int) []struct {
 			neigh(kernel.NeighSet, dev6, "fd00:244:2::", mac(2)), route(kernel.RouteSet, dev6, "fd00:244:2::/64", "fd00:244:2::"),
 			linkSet(dev6, with(l6, func(l *kernel.Link) { l.Up = false }))),
 			"link flannel-v6.1 mtu 1430 state DOWN address 0a:00:00:00:00:61 vxlan id 1 dev if2 local fd00:50::1 dstport 8472 nolearning\n"},
+		{"V-08: checksums are computed in software, from the start or later", then(
+			ok(linkAdd(dev, with(l, func(l *kernel.Link) { l.SoftChecksum = true })), linkAdd(dev6, l6)),
+			ok(linkSet(dev, l), linkSet(dev6, with(l6, func(l *kernel.Link) { l.SoftChecksum = true })))...),
+			"link flannel-v6.1 mtu 1430 state UP address 0a:00:00:00:00:61 vxlan id 1 dev if2 local fd00:50::1 dstport 8472 nolearning " +
+				"tx-checksum-ip-generic off\n" + strings.TrimSpace(linkText) + " tx-checksum-ip-generic off\n"},
 		{"a blackhole needs no device", ok(kernel.Op{
 			Kind: kernel.RouteSet, Key: kernel.RouteKey{Dst: netip.MustParsePrefix("10.244.1.0/24"), Metric: 1<<32 - 1},
 			Route: kernel.Route{Ours: true, Type: "blackhole"}}), "route blackhole 10.244.1.0/24 proto 87 metric 4294967295\n"},

@@ -17,10 +17,11 @@ import (
 // Conn is the real kernel: one network namespace, as seen through netlink sockets that were opened in it. It may be
 // used from any goroutine and any thread, and a process may hold one for each of many namespaces.
 type Conn struct {
-	ns     *os.File
-	own    bool // ns is the one that the process lives in, so that no thread has to enter it
-	handle *netlink.Handle
-	socket *nl.SocketHandle // for the messages that the library does not know
+	ns      *os.File
+	own     bool // ns is the one that the process lives in, so that no thread has to enter it
+	handle  *netlink.Handle
+	socket  *nl.SocketHandle // rtnetlink, for the messages that the library does not know
+	generic *nl.SocketHandle // generic netlink, for ethtool's
 
 	mu    sync.Mutex     // guards index, which Dump writes, Apply reads and writes, and Watch reads
 	index map[string]int // our devices: name to ifindex
@@ -48,19 +49,29 @@ func OpenAt(fd int) (*Conn, error) {
 func open(c *Conn) (*Conn, error) {
 	c.index = map[string]int{}
 	var err error
-	if c.handle, err = netlink.NewHandleAt(c.nsHandle(), unix.NETLINK_ROUTE); err != nil {
-		return nil, errors.Join(fmt.Errorf("open rtnetlink: %w", err), c.ns.Close())
+	if c.handle, err = netlink.NewHandleAt(c.nsHandle(), unix.NETLINK_ROUTE, unix.NETLINK_GENERIC); err != nil {
+		return nil, errors.Join(fmt.Errorf("open netlink: %w", err), c.ns.Close())
 	}
-	socket, err := nl.GetNetlinkSocketAt(c.nsHandle(), netns.None(), unix.NETLINK_ROUTE)
+	var serr, gerr error
+	c.socket, serr = c.open(unix.NETLINK_ROUTE)
+	c.generic, gerr = c.open(unix.NETLINK_GENERIC)
+	if err := errors.Join(serr, gerr); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("open netlink: %w", err)
+	}
+	return c, nil
+}
+
+// open opens a socket in the namespace.
+func (c *Conn) open(protocol int) (*nl.SocketHandle, error) {
+	socket, err := nl.GetNetlinkSocketAt(c.nsHandle(), netns.None(), protocol)
 	if err != nil {
-		c.handle.Close()
-		return nil, errors.Join(fmt.Errorf("open rtnetlink: %w", err), c.ns.Close())
+		return nil, err
 	}
 	_ = socket.SetExtAck(true) // without it errors are numbers only
 	_ = socket.SetSendTimeout(&nl.SocketTimeoutTv)
 	_ = socket.SetReceiveTimeout(&nl.SocketTimeoutTv)
-	c.socket = &nl.SocketHandle{Socket: socket}
-	return c, nil
+	return &nl.SocketHandle{Socket: socket}, nil
 }
 
 // nsHandle is where sockets are to be opened; none means where the calling thread is.
@@ -74,7 +85,11 @@ func (c *Conn) nsHandle() netns.NsHandle {
 // Close closes the sockets. What was applied stays in the kernel.
 func (c *Conn) Close() {
 	c.handle.Close()
-	c.socket.Close()
+	for _, socket := range []*nl.SocketHandle{c.socket, c.generic} {
+		if socket != nil {
+			socket.Close()
+		}
+	}
 	_ = c.ns.Close()
 }
 

@@ -163,6 +163,21 @@ ip addr del 10.244.9.0/32 dev flannel.1
 	}
 }
 
+func TestV08SoftwareChecksumsAreSwitchedOnWhereWantedAndNeverOffAgain(t *testing.T) {
+	soft := edited(node(), func(s kernel.State) {
+		s.Links[dev] = with(s.Links[dev], func(l *kernel.Link) { l.SoftChecksum = true })
+	})
+	if got := commands(kernel.Diff(node(), soft)); got != "ethtool -K flannel.1 tx-checksum-ip-generic off\n" {
+		t.Errorf("got %q", got)
+	}
+	if got := commands(kernel.Diff(soft, node())); got != "" { // an administrator's doing
+		t.Errorf("got %q", got)
+	}
+	if got := commands(kernel.Diff(kernel.New(), soft)); !strings.Contains(got, "nolearning; ethtool -K flannel.1 tx-checksum-ip-generic off\n") {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestAnOldVNIsDeviceIsRemovedLastAndItsRoutesMoveInPlace(t *testing.T) {
 	have := node(2)
 	want := kernel.New()

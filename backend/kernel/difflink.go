@@ -25,6 +25,7 @@ func (d *differ) links() {
 		have, ok := d.have.Links[name]
 		want := d.want.Links[name]
 		want.Index = have.Index
+		want.SoftChecksum = want.SoftChecksum || have.SoftChecksum
 		switch {
 		case !ok:
 			d.set(Op{Kind: LinkAdd, Name: name, Link: want})
@@ -53,6 +54,7 @@ func (d *differ) isLeaving(link string) bool { return slices.Contains(d.leaving,
 // leaves cached outer routes with the old one.
 func compatible(have, want Link) bool {
 	have.Index, have.MTU, have.MAC, have.Learning, have.Up = want.Index, want.MTU, want.MAC, want.Learning, want.Up
+	have.SoftChecksum = want.SoftChecksum
 	return have == want
 }
 

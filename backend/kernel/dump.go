@@ -33,10 +33,12 @@ func (c *Conn) Dump(ctx context.Context) (State, error) {
 		if !IsDeviceName(a.Name) {
 			continue
 		}
-		s.Links[a.Name] = linkValue(link)
+		value := linkValue(link)
 		if link.Type() == "vxlan" {
+			value.SoftChecksum = c.softChecksum(a.Index)
 			names[a.Index], index[a.Name] = a.Name, a.Index
 		}
+		s.Links[a.Name] = value
 	}
 	c.learn(index)
 	err = errors.Join(

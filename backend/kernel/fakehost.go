@@ -142,6 +142,7 @@ func (f *Fake) setLink(op Op) error {
 	}
 	wasUp := have.Up
 	have.MTU, have.MAC, have.Learning = op.Link.MTU, op.Link.MAC, op.Link.Learning
+	have.SoftChecksum = have.SoftChecksum || op.Link.SoftChecksum
 	f.state.Links[op.Name] = have
 	have.Up = op.Link.Up
 	if err := f.portFree(op.Name, have); have.Up && !wasUp && err != nil {

@@ -67,9 +67,12 @@ func WithoutPruning(ops []Op) []Op {
 func (o Op) String() string {
 	switch o.Kind {
 	case LinkAdd:
-		return fmt.Sprintf("ip link add %s address %s mtu %d%s type %s", o.Name, o.Link.MAC, o.Link.MTU, up(o.Link), o.Link)
+		return fmt.Sprintf("ip link add %s address %s mtu %d%s type %s", o.Name, o.Link.MAC, o.Link.MTU, up(o.Link), o.Link) + o.offload("; ")
 	case LinkSet:
-		return "ip link set " + o.Name + o.changes()
+		if changes := o.changes(); changes != "" {
+			return "ip link set " + o.Name + changes + o.offload("; ")
+		}
+		return o.offload("")
 	case LinkDel:
 		return "ip link del " + o.Name
 	case AddrSet:
@@ -108,6 +111,14 @@ func (o Op) changes() string {
 		b.WriteString(" type vxlan " + learning(o.Link))
 	}
 	return b.String()
+}
+
+// offload is the second command that a device may take.
+func (o Op) offload(separator string) string {
+	if o.Link.SoftChecksum && !o.Was.SoftChecksum {
+		return fmt.Sprintf("%sethtool -K %s %s off", separator, o.Name, checksumFeature)
+	}
+	return ""
 }
 
 func up(l Link) string {

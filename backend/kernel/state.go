@@ -63,7 +63,12 @@ type Link struct {
 	Learning bool
 	GBP      bool
 	Up       bool
-	Extra    string // what our devices never have, in the words of ip(8): "l2miss group 239.1.1.1"; wanted is empty
+
+	// SoftChecksum says that the kernel computes the inner checksums instead of leaving them to the NIC. A wanted false
+	// means "as it is": administrators switch the offload off by themselves.
+	SoftChecksum bool
+
+	Extra string // what our devices never have, in the words of ip(8): "l2miss group 239.1.1.1"; wanted is empty
 }
 
 // Addr is an address on one of our devices.

@@ -17,7 +17,11 @@ func (s State) String() string {
 		if l.Up {
 			state = "UP"
 		}
-		fmt.Fprintf(&b, "link %s mtu %d state %s address %s %s\n", name, l.MTU, state, l.MAC, l)
+		fmt.Fprintf(&b, "link %s mtu %d state %s address %s %s", name, l.MTU, state, l.MAC, l)
+		if l.SoftChecksum {
+			b.WriteString(" " + checksumFeature + " off")
+		}
+		b.WriteString("\n")
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(s.Addrs), Addr.compare) {
 		fmt.Fprintf(&b, "addr %s\n", a)

@@ -30,6 +30,8 @@ type Config struct {
 	GBP      bool
 	Learning bool
 
+	SoftChecksum bool // compute inner checksums in software: for NICs that get them wrong
+
 	SilentPort uint16          // what a peer listens on that announces no port: net-conf's Port, or 0 for FlannelPort
 	Blackhole  bool            // keep a blackhole route for the own pod ranges, behind all others
 	VTEPs      [2]VTEP         // by family; the zero value switches a family off

@@ -133,6 +133,40 @@ func TestV06TheDeviceFollowsTheUnderlaysMTU(t *testing.T) {
 	c.reachAll(5 * time.Second)
 }
 
+func TestV08ChecksumsInSoftwareSurviveAReplacementAndReachAllPeers(t *testing.T) {
+	c := newCluster(t, 2, v4)
+	a := c.nodes[0]
+	feature := func() string {
+		t.Helper()
+		for line := range strings.Lines(a.Run("ethtool", "-k", "flannel.1")) {
+			if name, value, _ := strings.Cut(strings.TrimSpace(line), ": "); name == "tx-checksum-ip-generic" {
+				return value
+			}
+		}
+		return ""
+	}
+	if feature() != "on" {
+		t.Errorf("without the option the feature is %q", feature())
+	}
+	a.cfg.SoftChecksum = true
+	before := a.index("flannel.1")
+	a.sync()
+	if feature() != "off" || a.index("flannel.1") != before {
+		t.Errorf("with the option the feature is %q on device %d, before %d", feature(), a.index("flannel.1"), before)
+	}
+	a.IP("link del flannel.1")
+	a.sync()
+	if feature() != "off" {
+		t.Errorf("after a replacement the feature is %q", feature())
+	}
+	a.Run("ethtool", "-K", "flannel.1", "tx-checksum-ip-generic", "on")
+	a.sync()
+	if feature() != "off" {
+		t.Errorf("after somebody switched it on the feature is %q", feature())
+	}
+	c.reachAll(5 * time.Second)
+}
+
 func TestV09AnotherDeviceOnThePortIsNamedAndNothingHalfMadeRemains(t *testing.T) {
 	for name, other := range map[string]string{
 		"another_mode": "link add cilium_vxlan up type vxlan external dstport 4789",

@@ -57,7 +57,7 @@ func (p *planner) addSelf(f subnet.Family, v VTEP) {
 	name := p.cfg.Device(f)
 	p.state.Links[name] = kernel.Link{
 		Kind: "vxlan", VNI: p.cfg.VNI, Local: v.Local, Port: p.cfg.Port, Parent: v.Parent, MTU: p.cfg.DeviceMTU(f), MAC: v.MAC,
-		Learning: p.cfg.Learning, GBP: p.cfg.GBP, Up: true,
+		Learning: p.cfg.Learning, GBP: p.cfg.GBP, Up: true, SoftChecksum: p.cfg.SoftChecksum,
 	}
 	first := v.PodCIDR.Masked().Addr()
 	p.state.Addrs[kernel.Addr{Link: name, Prefix: netip.PrefixFrom(first, first.BitLen())}] = struct{}{}
