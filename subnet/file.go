@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
+	"time"
 )
 
 // WriteFile replaces a file so that no reader ever sees a part of it and a power cut leaves the old or the new one:
@@ -20,21 +22,34 @@ func WriteFile(path string, data []byte, perm fs.FileMode) error {
 	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 		perm = info.Mode().Perm()
 	}
-	removeStaleTemps(dir, base)
-	var err error
-	for range 3 { // another writer can take a temporary file for a dead one's before it is locked
-		if err = replace(dir, base, data, perm); !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
+	locked, unlock := lockDir(dir)
+	defer unlock()
+	if locked {
+		removeTemps(dir, base) // nobody else is writing here, so whoever made them is dead
 	}
-	if err != nil {
+	if err := replace(dir, base, data, perm); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
 }
 
-// replace writes a temporary file and renames it. The temporary file is locked for as long as its writer lives, which
-// is how others tell that it is not stale.
+// lockDir keeps other writers out of a directory. The lock goes with the process, however it ends. A writer that holds
+// it for two seconds is stopped or hangs: then the write goes on without, since readers are safe in any case.
+func lockDir(dir string) (locked bool, unlock func()) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return false, func() {}
+	}
+	unlock = func() { _ = d.Close() } // opened for reading: there is nothing to lose
+	for deadline := time.Now().Add(2 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		if syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			return true, unlock
+		}
+	}
+	return false, unlock
+}
+
+// replace writes a temporary file and renames it.
 func replace(dir, base string, data []byte, perm fs.FileMode) (err error) {
 	f, err := os.CreateTemp(dir, "."+base+".tmp*")
 	if err != nil {
@@ -43,12 +58,9 @@ func replace(dir, base string, data []byte, perm fs.FileMode) (err error) {
 	defer func() {
 		if err != nil {
 			_ = os.Remove(f.Name()) // the first error is the one that matters
+			_ = f.Close()
 		}
-		_ = f.Close() // a no-op unless an error came first; the lock goes with it
 	}()
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return err
-	}
 	if _, err := f.Write(data); err != nil {
 		return err
 	}
@@ -58,44 +70,26 @@ func replace(dir, base string, data []byte, perm fs.FileMode) (err error) {
 	if err := f.Sync(); err != nil {
 		return err
 	}
+	if err := f.Close(); err != nil {
+		return err
+	}
 	if err := os.Rename(f.Name(), filepath.Join(dir, base)); err != nil {
 		return err
 	}
 	return syncDir(dir)
 }
 
-// removeStaleTemps removes what killed writers left. What cannot be removed now is left to the next write.
-func removeStaleTemps(dir, base string) {
+// removeTemps removes what killed writers left. What cannot be removed now is left to the next write.
+func removeTemps(dir, base string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return
 	}
 	for _, entry := range entries {
-		if ok, err := filepath.Match(escape("."+base+".tmp")+"*", entry.Name()); err != nil || !ok || !entry.Type().IsRegular() {
-			continue
+		if strings.HasPrefix(entry.Name(), "."+base+".tmp") && entry.Type().IsRegular() {
+			_ = os.Remove(filepath.Join(dir, entry.Name()))
 		}
-		name := filepath.Join(dir, entry.Name())
-		f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
-		if err != nil {
-			continue
-		}
-		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
-			_ = os.Remove(name)
-		}
-		_ = f.Close()
 	}
-}
-
-// escape makes a name safe in a pattern of filepath.Match.
-func escape(name string) string {
-	var out []rune
-	for _, r := range name {
-		if r == '*' || r == '?' || r == '[' || r == '\\' {
-			out = append(out, '\\')
-		}
-		out = append(out, r)
-	}
-	return string(out)
 }
 
 // syncDir makes the rename durable. File systems that cannot sync a directory say EINVAL or ENOTSUP.

@@ -42,20 +42,28 @@ func TestWriteFileWorksOnABareName(t *testing.T) {
 func TestWriteFileRemovesTempsOfDeadWritersOnly(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a[b].env")
-	alive, err := os.Create(filepath.Join(dir, ".a[b].env.tmp2"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer alive.Close()
-	if err := syscall.Flock(int(alive.Fd()), syscall.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{".a[b].env.tmp1", ".ab.env.tmp1", ".other.env.tmp1", "a[b].env.tmp1"} {
+	for _, name := range []string{".a[b].env.tmp1", ".a[b].env.tmp2", ".ab.env.tmp1", ".other.env.tmp1", "a[b].env.tmp1"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := os.Mkdir(filepath.Join(dir, ".a[b].env.tmpdir"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	other, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(other.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteFile(path, []byte("x"), 0o644); err != nil {
+		t.Errorf("a writer that hangs stops the others: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".a[b].env.tmp1")); err != nil {
+		t.Errorf("removed while another writer is at work: %v", err)
+	}
+	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := WriteFile(path, []byte("x"), 0o644); err != nil {
@@ -69,7 +77,7 @@ func TestWriteFileRemovesTempsOfDeadWritersOnly(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if got, want := strings.Join(names, " "), ".a[b].env.tmp2 .a[b].env.tmpdir .ab.env.tmp1 .other.env.tmp1 a[b].env a[b].env.tmp1"; got != want {
+	if got, want := strings.Join(names, " "), ".a[b].env.tmpdir .ab.env.tmp1 .other.env.tmp1 a[b].env a[b].env.tmp1"; got != want {
 		t.Errorf("left: %s\nwant: %s", got, want)
 	}
 }
