@@ -38,8 +38,12 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	ctx, cancel := context.WithTimeout(p.ctx, p.lockWait)
 	defer cancel()
 	// Before the wait for subnet.env, so that a DEL that comes meanwhile has its say after us.
-	if a.lock, err = a.records.LockForAdd(ctx, a.owner); err != nil {
+	a.lock, err = a.records.LockForAdd(ctx, a.owner)
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return fail(types.ErrTryAgainLater, "another call works on %s, or a GC is running: %v", a.owner, err)
+	case err != nil:
+		return fail(types.ErrIOFailure, "%v", err)
 	}
 	defer a.lock.Close()
 	n, err := p.waitEnv(c.SubnetFile)

@@ -265,3 +265,23 @@ func TestAFailedRollbackKeepsTheRecord(t *testing.T) {
 	w.del(p)
 	w.empty()
 }
+
+// A read-only or full disk gives no lock and no record; what can be released is.
+func TestDelWorksWhereNothingCanBeWritten(t *testing.T) {
+	w := newWorld(t)
+	p := w.pod("full")
+	w.add(p)
+	w.must(os.RemoveAll(w.file("flannel")))
+	w.write("flannel", "a file in the way")
+	_, err := w.call("ADD", w.pod("more"), w.conf())
+	wantCode(t, err, types.ErrIOFailure, "not a directory")
+	if _, err := w.call("DEL", p, w.conf()); err == nil {
+		t.Error("a folder of records that is a file: no error")
+	}
+	w.must(os.Remove(w.file("flannel")))
+	w.must(os.Mkdir(w.file("flannel"), 0o700))
+	w.run("mount", "-t", "tmpfs", "-o", "ro", "tmpfs", w.file("flannel"))
+	t.Cleanup(func() { w.run("umount", w.file("flannel")) })
+	w.del(p)
+	w.empty()
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,35 +47,29 @@ func (p plugin) run(ctx context.Context, c call) ([]byte, error) {
 	}
 }
 
-// runOnce gives the plugin files in memory for its input and output, not pipes: a pipe needs a goroutine and a thread
-// that is woken to feed or drain it, and on a busy node each waking costs more than all the rest.
 func (p plugin) runOnce(ctx context.Context, file string, c call) ([]byte, error) {
-	stdio, err := newStdio(c.conf)
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", file, err)
-	}
-	defer stdio.close()
+	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, file)
 	cmd.Env = withVars(p.environ, c.env)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdio.in, stdio.out, stdio.err
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(c.conf), &stdout, &stderr
 	if c.lock != nil {
 		cmd.ExtraFiles = []*os.File{c.lock.File()}
 	}
 	// A group of its own, so that the address management it starts ends with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second // for what keeps the pipes open all the same
 	exit := cmd.Run()
-	stdout, stderr := readBack(stdio.out), readBack(stdio.err)
-	_, _ = p.stderr.Write(stderr)
+	_, _ = p.stderr.Write(stderr.Bytes())
 	switch {
-	case exit == nil:
-		return stdout, nil
+	case exit == nil || errors.Is(exit, exec.ErrWaitDelay): // the latter: a child of its own lives on
+		return stdout.Bytes(), nil
 	case ctx.Err() != nil:
 		return nil, fail(types.ErrTryAgainLater, "%s did not end in time: %v", c.kind, context.Cause(ctx))
 	case cmd.ProcessState == nil:
 		return nil, fmt.Errorf("start %s: %w", file, exit)
 	}
-	return nil, pluginError(c.kind, exit, stdout, stderr)
+	return nil, pluginError(c.kind, exit, stdout.Bytes(), stderr.Bytes())
 }
 
 func pluginError(kind string, exit error, stdout, stderr []byte) error {

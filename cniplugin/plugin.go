@@ -43,15 +43,20 @@ func (p plugin) note(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.stderr, "flannel: "+format+"\n", args...)
 }
 
-// locked runs f while no other verb works on the attachment.
+// locked runs f while no other verb works on the attachment. Where no lock can be made, f runs without: on a full disk
+// pods have to go away.
 func (p plugin) locked(r ipam.Records, o ipam.Owner, f func(*ipam.Lock) error) error {
 	ctx, cancel := context.WithTimeout(p.ctx, p.lockWait)
 	defer cancel()
 	lock, err := r.LockOne(ctx, o)
-	if err != nil {
+	switch {
+	case err == nil:
+		defer lock.Close()
+	case ctx.Err() != nil:
 		return fail(types.ErrTryAgainLater, "another call works on %s: %v", o, err)
+	default:
+		p.note("%s: %v", o, err)
 	}
-	defer lock.Close()
 	return f(lock)
 }
 

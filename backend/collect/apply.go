@@ -74,6 +74,11 @@ func (p plan) applyRestore(tx ipam.Tx, opts Options, report *Report) error {
 		if !(view{pods: pods}).lives(c.Addr) {
 			continue
 		}
+		if r, ok := tx.Get(c.Addr); ok && r.Owner == ipam.Recovered() {
+			if err := tx.Free(c.Addr); err != nil {
+				return err
+			}
+		}
 		done, err := tx.Reserve(c.Addr, c.Owner)
 		if err != nil {
 			return err

@@ -178,6 +178,20 @@ func TestC10AReservationIsPutBackForALivingPod(t *testing.T) {
 	}
 }
 
+func TestARecoveredReservationGetsItsOwnerOnceThatIsKnown(t *testing.T) {
+	n := newNode(t)
+	n.live("na", "10.244.1.2")
+	n.pass()
+	if d := cmp.Diff([]string{"10.244.1.2 weft-recovered/eth0"}, n.left()); d != "" {
+		t.Errorf("at first (-want +got):\n%s", d)
+	}
+	n.result("a", "10.244.1.2", "/run/netns/na", time.Hour)
+	n.pass()
+	if d := cmp.Diff([]string{"10.244.1.2 a/eth0"}, n.left()); d != "" {
+		t.Errorf("then (-want +got):\n%s", d)
+	}
+}
+
 func TestAReservationIsNotPutBackForAPodThatIsBeingDeleted(t *testing.T) {
 	n := newNode(t)
 	n.live("na", "10.244.1.2")

@@ -101,11 +101,12 @@ func (v view) visibleKind(r ipam.Reservation) bool {
 	return r.Broken || !ok || info.broken || info.delegate == "bridge" || info.delegate == "ptp"
 }
 
-// lost lists living addresses without a reservation: host-local would hand them out again.
+// lost lists living addresses without a reservation, which host-local would hand out again, and those whose reservation
+// was put back before its owner was known.
 func (v view) lost(problems []string) ([]Change, []string) {
-	reserved := map[netip.Addr]bool{}
+	reserved, recovered := map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	for _, r := range v.reservations {
-		reserved[r.Addr] = true
+		reserved[r.Addr], recovered[r.Addr] = true, r.Owner == ipam.Recovered()
 	}
 	holders := map[netip.Addr]int{}
 	var out []Change
@@ -118,8 +119,11 @@ func (v view) lost(problems []string) ([]Change, []string) {
 			if holders[a]++; holders[a] == 2 {
 				problems = append(problems, fmt.Sprintf("two namespaces have the address %s", a))
 			}
-			if !reserved[a] && holders[a] == 1 {
-				out = append(out, Change{Addr: a, Owner: v.ownerOf(a, s.Files), Why: "a living pod has it"})
+			if holders[a] > 1 || reserved[a] && !recovered[a] {
+				continue
+			}
+			if o := v.ownerOf(a, s.Files); !reserved[a] || o != ipam.Recovered() {
+				out = append(out, Change{Addr: a, Owner: o, Why: "a living pod has it"})
 			}
 		}
 	}

@@ -122,10 +122,16 @@ func (r Records) Remove(o Owner) error { return r.RemoveName(RecordName(o)) }
 
 // RemoveName is Remove by file name.
 func (r Records) RemoveName(name string) error {
-	if err := os.Remove(filepath.Join(r.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove record: %w", err)
+	path := filepath.Join(r.Dir, name)
+	err := os.Remove(path)
+	if err == nil {
+		return nil
 	}
-	return nil
+	// A read-only file system says so even of what is not there.
+	if _, there := os.Lstat(path); errors.Is(there, fs.ErrNotExist) {
+		return nil
+	}
+	return fmt.Errorf("remove record: %w", err)
 }
 
 // List names all records.
