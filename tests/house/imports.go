@@ -26,7 +26,9 @@ func layer(dir string) int {
 		return 4
 	case within(dir, "backend/kernel"):
 		return 2
-	case dir == "backend", dir == "subnet", within(dir, "subnet/ipam"):
+	case dir == "subnet":
+		return 0
+	case dir == "backend", within(dir, "subnet/ipam"):
 		return 1
 	default: // subnet/kube and the planners under backend
 		return 3

@@ -3,6 +3,7 @@ package house
 import (
 	"bytes"
 	"go/ast"
+	"slices"
 )
 
 const (
@@ -35,13 +36,17 @@ func fileLength(t Tree) []Finding {
 	return out
 }
 
-// signatures wants a struct instead of a long row of parameters or of two bools that a caller can swap.
+// signatures wants a struct instead of a long row of parameters or of two bools that a caller can swap. A context or a test at
+// the front is no parameter in this sense.
 func signatures(t Tree) []Finding {
 	var out []Finding
 	each(t.code(), func(_ File, fn *ast.FuncDecl) {
 		params, bools := 0, 0
 		for _, p := range fn.Type.Params.List {
 			n := max(1, len(p.Names))
+			if slices.Contains([]string{"context.Context", "testing.TB"}, typeName(p.Type)) || typeName(starred(p.Type)) == "testing.T" {
+				continue
+			}
 			params += n
 			if isIdent(p.Type, "bool") {
 				bools += n
@@ -52,6 +57,13 @@ func signatures(t Tree) []Finding {
 		}
 	})
 	return out
+}
+
+func starred(e ast.Expr) ast.Expr {
+	if s, ok := e.(*ast.StarExpr); ok {
+		return s.X
+	}
+	return e
 }
 
 // interfaces holds an interface to four methods.

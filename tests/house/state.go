@@ -97,7 +97,7 @@ func constantCall(e *ast.CallExpr) bool {
 	if slices.Contains([]string{"make", "new"}, name) {
 		return false
 	}
-	allowed := []string{"errors.New", "fmt.Errorf", "net.ParseIP", "netip.AddrFrom4", "strings.NewReplacer", "uint16", "uint32", "int32", "int64"}
+	allowed := []string{"errors.New", "fmt.Errorf", "net.ParseIP", "netip.AddrFrom4", "time.Date", "time.Unix", "strings.NewReplacer", "uint16", "uint32", "int32", "int64"}
 	_, conversion := e.Fun.(*ast.ArrayType)
 	return conversion || slices.Contains(allowed, name) || strings.HasPrefix(short, "Must") || strings.HasPrefix(short, "must")
 }
