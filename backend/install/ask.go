@@ -44,6 +44,7 @@ func askRelease(ctx context.Context, path string) (release, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	cmd.WaitDelay = time.Second // a child of a hung plugin may hold its output open
 	out, err := cmd.CombinedOutput()
 	if err != nil && cmd.ProcessState == nil {
 		return release{}, err // could not be started
@@ -63,6 +64,7 @@ func askProtocols(ctx context.Context, path string) ([]string, error) {
 	// Plugins of old want all variables set, even for VERSION.
 	cmd.Env = []string{"CNI_COMMAND=VERSION", "CNI_PATH=/", "CNI_NETNS=none", "CNI_IFNAME=none", "CNI_CONTAINERID=none", "PATH=" + os.Getenv("PATH")}
 	cmd.Stdin = strings.NewReader(`{"cniVersion":"1.0.0"}`)
+	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("ask %s for its CNI versions: %w", path, err)

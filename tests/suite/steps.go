@@ -27,7 +27,7 @@ func steps(fuzzTime time.Duration) []step {
 		{"netns", "network namespaces and scenarios", netns},
 		{"modules", "tests with a module of their own", modules},
 		{"e2e", "the real cluster", func(ctx context.Context, out io.Writer) tally {
-			return goTest(ctx, out, "tests/e2e", "-p", "1", "-timeout", "50m", "./...")
+			return goTest(ctx, out, "tests/e2e", "-p", "1", "-timeout", "60m", "./...")
 		}},
 		{"fuzz", "each fuzz target for " + fuzzTime.String(), func(ctx context.Context, out io.Writer) tally {
 			return fuzz(ctx, out, fuzzTime)
