@@ -90,6 +90,7 @@ func (c *Conn) delRoute(op Op) error {
 	if !op.Route.Ours {
 		route.Protocol = 0 // any
 	}
+	route.Scope = netlink.SCOPE_NOWHERE // any: what others put on the device may be a route without gateway
 	return gone(true, c.handle.RouteDel(route))
 }
 

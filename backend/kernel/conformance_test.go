@@ -115,6 +115,13 @@ func conformance(parent int) []struct {
 				"addr fd00:244:1::/128 dev flannel-v6.1\nneigh fd00:244:2:: dev flannel-v6.1 lladdr 0a:00:00:00:00:02 PERMANENT\n" +
 				"fdb 0a:00:00:00:00:02 dev flannel-v6.1 dst fd00:50::2 self permanent\n" +
 				"route fd00:244:2::/64 via fd00:244:2:: dev flannel-v6.1 proto 87 metric 1024 onlink\n"},
+		{"an IPv6 gateway cannot be covered by a route to another device", append(
+			ok(linkAdd(dev6, l6), linkAdd("flannel-v6.2", with(l6, func(l *kernel.Link) { l.VNI = 2 })),
+				route(kernel.RouteSet, dev6, "fd00:244:2::/64", "fd00:244:2::")),
+			step{route(kernel.RouteSet, "flannel-v6.2", "fd00:244:2::/64", "fd00:244:2::"), unix.EINVAL}),
+			"link flannel-v6.1 mtu 1430 state UP address 0a:00:00:00:00:61 vxlan id 1 dev if2 local fd00:50::1 dstport 8472 nolearning\n" +
+				"link flannel-v6.2 mtu 1430 state UP address 0a:00:00:00:00:61 vxlan id 2 dev if2 local fd00:50::1 dstport 8472 nolearning\n" +
+				"route fd00:244:2::/64 via fd00:244:2:: dev flannel-v6.1 proto 87 metric 1024 onlink\n"},
 		{"IPv6 addresses, routes and neighbours vanish with the link", ok(linkAdd(dev6, l6), addr(kernel.AddrSet, dev6, "fd00:244:1::/128"),
 			neigh(kernel.NeighSet, dev6, "fd00:244:2::", mac(2)), route(kernel.RouteSet, dev6, "fd00:244:2::/64", "fd00:244:2::"),
 			linkSet(dev6, with(l6, func(l *kernel.Link) { l.Up = false }))),
@@ -160,7 +167,7 @@ func TestTheFakeHasTheKernelsManners(t *testing.T) {
 // randomOp draws an Op of a small world, so that collisions are frequent.
 func randomOp(r *rand.Rand, parent int) kernel.Op {
 	pick := func(s ...string) string { return s[r.IntN(len(s))] }
-	name := pick(dev, dev, "flannel.2", dev6)
+	name := pick(dev, dev, "flannel.2", dev6, "flannel-v6.2")
 	l := with(link(parent), func(l *kernel.Link) {
 		l.MAC, l.MTU, l.Learning = mac(byte(1+r.IntN(3))), 1400+r.IntN(3)*25, r.IntN(3) == 0
 	})
@@ -169,8 +176,9 @@ func randomOp(r *rand.Rand, parent int) kernel.Op {
 	switch name {
 	case "flannel.2":
 		l.VNI, l.GBP = 2, r.IntN(4) == 0
-	case dev6:
+	case dev6, "flannel-v6.2":
 		l, f = link6(parent), subnet.IPv6
+		l.VNI = map[string]uint32{dev6: 1, "flannel-v6.2": 2}[name]
 	}
 	cidr := podCIDR(f, i)
 	own := netip.PrefixFrom(cidr.Addr(), cidr.Addr().BitLen()).String()

@@ -56,7 +56,7 @@ func (d *differ) addrs() {
 		_, wanted := d.want.Addrs[a]
 		switch {
 		case wanted:
-		case gateways[a.Prefix.Addr()]:
+		case gateways[a.Prefix.Addr()] || d.isRouted(a.Prefix.Masked()):
 			d.inTheWay = append(d.inTheWay, a)
 		case d.isOurs(a.Prefix.Addr()) && !d.isLeaving(a.Link):
 			d.remove(Op{Kind: AddrDel, Addr: a})
@@ -113,13 +113,13 @@ func (d *differ) neighs() {
 	}
 }
 
-// routes sets routes. An own address that is a gateway now goes before the routes through it: the kernel refuses a
-// gateway that is its own address ("Nexthop has invalid gateway"). It goes after all other routes, because the kernel
-// drops what is left on a device with its last address, and these have moved by then.
+// routes sets routes. An own address that has become a gateway goes before the routes through it, since the kernel
+// refuses a gateway that is its own address ("Nexthop has invalid gateway"), and so does one whose connected route has
+// a wanted key. They go after all other routes: the kernel drops what is left on a device with its last address.
 func (d *differ) routes() {
 	keys := slices.SortedFunc(maps.Keys(d.want.Routes), RouteKey.compare)
 	for _, k := range keys {
-		if !d.isBlocked(d.want.Routes[k]) {
+		if !d.isBlocked(k) {
 			d.setRoute(k)
 		}
 	}
@@ -127,7 +127,7 @@ func (d *differ) routes() {
 		d.set(Op{Kind: AddrDel, Addr: a})
 	}
 	for _, k := range keys {
-		if d.isBlocked(d.want.Routes[k]) {
+		if d.isBlocked(k) {
 			d.setRoute(k)
 		}
 	}
@@ -145,11 +145,25 @@ func (d *differ) setRoute(k RouteKey) {
 	if ok && have == want {
 		return
 	}
+	if ok && have.Link != want.Link && k.Dst.Addr().Is6() {
+		// an IPv6 gateway must not be covered by a route to another device, so the old one cannot be replaced in place
+		d.set(Op{Kind: RouteDel, Key: k, Route: have})
+		have, ok = Route{}, false
+	}
 	mac := d.want.Neighs[Neigh{Link: want.Link, IP: want.Via}]
 	direct := d.want.FDB[FDBKey{Link: want.Link, MAC: mac}].Dst
 	d.set(Op{Kind: RouteSet, Key: k, Route: want, Replace: ok && have.More == 0, Direct: direct})
 }
 
-func (d *differ) isBlocked(r Route) bool {
-	return slices.ContainsFunc(d.inTheWay, func(a Addr) bool { return a.Prefix.Addr() == r.Via })
+// isBlocked reports whether an own address keeps a route from being set: as its gateway, or by the connected route that
+// the kernel made for the address.
+func (d *differ) isBlocked(k RouteKey) bool {
+	return slices.ContainsFunc(d.inTheWay, func(a Addr) bool {
+		return a.Prefix.Addr() == d.want.Routes[k].Via || a.Prefix.Masked() == k.Dst
+	})
+}
+
+func (d *differ) isRouted(dst netip.Prefix) bool {
+	_, ok := d.want.Routes[RouteKey{Dst: dst}]
+	return ok
 }

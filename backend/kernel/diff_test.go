@@ -144,11 +144,13 @@ ip route add 10.244.2.0/24 via 10.244.2.0 dev flannel.1 proto 87 onlink
 `},
 		{"an address of ours that is a peer's gateway now goes before the peer's route", edited(node(), func(s kernel.State) {
 			s.Addrs[addr(kernel.AddrSet, dev, "10.244.2.0/32").Addr] = struct{}{}
+			s.Addrs[addr(kernel.AddrSet, dev, "10.244.2.7/24").Addr] = struct{}{} // with a connected route
 			s.Addrs[addr(kernel.AddrSet, dev, "10.244.9.0/32").Addr] = struct{}{}
 			s.Addrs[addr(kernel.AddrSet, dev, "172.16.0.1/32").Addr] = struct{}{} // a guest, outside of the pod network
 		}), edited(node(2), func(s kernel.State) {}), `
 bridge fdb replace 0a:00:00:00:00:02 dev flannel.1 dst 192.168.50.2 self permanent
 ip neigh replace 10.244.2.0 lladdr 0a:00:00:00:00:02 dev flannel.1 nud permanent
+ip addr del 10.244.2.7/24 dev flannel.1
 ip addr del 10.244.2.0/32 dev flannel.1
 ip route add 10.244.2.0/24 via 10.244.2.0 dev flannel.1 proto 87 onlink
 ip addr del 10.244.9.0/32 dev flannel.1
@@ -188,6 +190,24 @@ func TestAnOldVNIsDeviceIsRemovedLastAndItsRoutesMoveInPlace(t *testing.T) {
 	if d := cmp.Diff(`ip link add flannel.7 address 0a:00:00:00:00:01 mtu 1450 up type vxlan id 7 dev if2 local 192.168.50.1 dstport 8472 nolearning
 ip route replace 10.244.2.0/24 via 10.244.2.0 dev flannel.7 proto 87 onlink
 ip link del flannel.1
+`, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestAnIPv6RouteLeavesItsOldDeviceBeforeItGoesToTheNew(t *testing.T) {
+	on := func(name string, vni uint32) kernel.State {
+		s := kernel.New()
+		s.Links[name] = with(link6(2), func(l *kernel.Link) { l.VNI = vni })
+		r := route(kernel.RouteSet, name, "fd00:244:2::/64", "fd00:244:2::")
+		s.Routes[r.Key] = r.Route
+		return s
+	}
+	got := commands(kernel.Diff(on(dev6, 1), on("flannel-v6.7", 7)))
+	if d := cmp.Diff(`ip link add flannel-v6.7 address 0a:00:00:00:00:61 mtu 1430 up type vxlan id 7 dev if2 local fd00:50::1 dstport 8472 nolearning
+ip route del fd00:244:2::/64 via fd00:244:2:: dev flannel-v6.1 proto 87 metric 1024 onlink
+ip route add fd00:244:2::/64 via fd00:244:2:: dev flannel-v6.7 proto 87 metric 1024 onlink
+ip link del flannel-v6.1
 `, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

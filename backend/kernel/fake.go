@@ -209,7 +209,7 @@ func (f *Fake) setRoute(op Op) error {
 			return unix.ENODEV
 		case !link.Up:
 			return unix.ENETDOWN
-		case f.isLocal(op.Route.Via):
+		case f.isLocal(op.Route.Via), f.isElsewhere(op):
 			return fmt.Errorf("nexthop has invalid gateway: %w", unix.EINVAL)
 		}
 	}

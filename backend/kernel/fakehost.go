@@ -196,6 +196,16 @@ func (f *Fake) isLocal(a netip.Addr) bool {
 	return slices.ContainsFunc(f.host.Addrs, func(h HostAddr) bool { return h.Prefix.Addr() == a })
 }
 
+// isElsewhere reports whether a route to another device covers an IPv6 gateway.
+func (f *Fake) isElsewhere(op Op) bool {
+	for k, r := range f.state.Routes {
+		if k.Dst.Addr().Is6() && k.Dst.Contains(op.Route.Via) && r.Link != op.Route.Link && r.Type == "unicast" {
+			return true
+		}
+	}
+	return false
+}
+
 // foreignRoute finds the interface of a route on the same key that is not ours.
 func (f *Fake) foreignRoute(key RouteKey) (string, bool) {
 	for _, r := range f.host.Routes {

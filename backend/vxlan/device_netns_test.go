@@ -238,7 +238,7 @@ func TestV12EveryIncompatibleChangeReplacesTheDeviceWithItsPeersAndTheOthersKeep
 }
 
 func TestANewVNILeavesNothingOfTheOldDevice(t *testing.T) { // 12.A.9
-	c := newCluster(t, 2, v4)
+	c := newCluster(t, 2, dual)
 	for _, h := range c.nodes {
 		h.cfg.VNI = 7
 		h.sync()
