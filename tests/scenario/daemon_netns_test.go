@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -8,10 +9,23 @@ import (
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
+func TestStoriesOfRealDaemons(t *testing.T) {
+	nstest.NeedRoot(t)
+	api, program := apiserver.Start(t), build(t)
+	for name, a := range stories(t) {
+		if strings.Contains(string(a.Comment), "# not for real daemons") {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			api.Proxy.Open() // the story before may have left it closed
+			tell(t, a, processes(t, api, program))
+		})
+	}
+}
+
 func TestARandomStoryOfRealDaemonsEndsAsTheModelSays(t *testing.T) {
 	nstest.NeedRoot(t)
-	api := apiserver.Start(t)
-	f := processes(t, api, build(t))
+	f := processes(t, apiserver.Start(t), build(t))
 	end := time.Now().Add(playtime(t))
 	improvise(t, f, seed(t), func(int) bool { return time.Now().Before(end) })
 }

@@ -155,7 +155,7 @@ func (w *World) living() []*Machine {
 }
 
 // compare is the difference between a machine's kernel and the model, or nil.
-func (w *World) compare(m *Machine) error {
+func (w *World) compare(m *Machine, records []Record) error {
 	have, err := m.box.Tables()
 	if err != nil {
 		return err
@@ -165,7 +165,6 @@ func (w *World) compare(m *Machine) error {
 		return errors.New("the underlay is not there")
 	}
 	var node Record
-	records := w.cluster.view()
 	for _, r := range records {
 		if r.Name == m.name {
 			node = r
@@ -196,13 +195,18 @@ func (w *World) announced(m *Machine, node Record, under Underlay) error {
 	return nil
 }
 
-// synced waits until every living machine's kernel is as the model says.
+// synced waits until every living machine's kernel is as the model says of one and the same moment: while a machine
+// announces itself, what the others need is about to change.
 func (w *World) synced() error {
 	return w.within(patience, func() error {
+		records := w.cluster.view()
 		for _, m := range w.living() {
-			if err := w.compare(m); err != nil {
+			if err := w.compare(m, records); err != nil {
 				return err
 			}
+		}
+		if diff := cmp.Diff(records, w.cluster.view()); diff != "" {
+			return fmt.Errorf("the cluster changes:\n%s", diff)
 		}
 		return nil
 	})
