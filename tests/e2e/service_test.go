@@ -156,7 +156,7 @@ func TestM10ANodePortWithLocalPolicyShowsTheClientsAddress(t *testing.T) {
 	}
 }
 
-// A bucket of the size that containerd asks for lets 256 MiB pass at full speed first; only then does the limit show.
+// A bucket of the size that containerd asks for lets 512 MiB pass at full speed first; only then does the limit show.
 func TestBandwidthLimitsAreInForceBothWays(t *testing.T) {
 	pods := podOnEachNode(t)
 	const limit = 24.0 // Mbit/s
@@ -166,7 +166,7 @@ func TestBandwidthLimitsAreInForceBothWays(t *testing.T) {
 	})
 	for _, verb := range []string{"send", "receive"} { // seen from the other pod: the limited one's ingress, its egress
 		var drain, r transferResult
-		pods[0].measure(t, &drain, verb, "-bytes", "272000000", limited.IP+":9002")
+		pods[0].measure(t, &drain, verb, "-bytes", "545000000", limited.IP+":9002")
 		pods[0].measure(t, &r, verb, "-bytes", "15000000", limited.IP+":9002")
 		t.Logf("%s: %.1f Mbit/s after a burst at %.0f Mbit/s", verb, r.MbitPerSecond, drain.MbitPerSecond)
 		if r.MbitPerSecond < limit*0.85 || r.MbitPerSecond > limit*1.15 {

@@ -33,14 +33,19 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, os.Args[1:])
 	stop()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() > 0 {
-		os.Exit(exit.ExitCode())
-	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "cluster:", err)
-		os.Exit(1)
+		os.Exit(report(err))
 	}
+}
+
+// report tells what went wrong and returns the exit code: that of the command that was run inside, if one was.
+func report(err error) int {
+	var inside *insideError
+	if errors.As(err, &inside) && inside.ExitCode() > 0 {
+		return inside.ExitCode()
+	}
+	fmt.Fprintln(os.Stderr, "cluster:", err)
+	return 1
 }
 
 func run(ctx context.Context, args []string) error {
@@ -100,6 +105,9 @@ func runUpstream(ctx context.Context, cfg cluster.Config) error {
 	return upstream.Run(ctx, cfg, filepath.Join(source, "..", "..", "docs", "conformance", "e2e-upstream.md"))
 }
 
+// insideError is the failure of a command that has told its user all there is to say.
+type insideError struct{ *exec.ExitError }
+
 // inside runs a command with this process's own input and output.
 func inside(ctx context.Context, cfg cluster.Config, args []string) error {
 	c, err := cluster.Open(cfg)
@@ -118,5 +126,10 @@ func inside(ctx context.Context, cfg cluster.Config, args []string) error {
 		cmd = machine.Command(ctx, args[2:]...)
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	return cmd.Run()
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return &insideError{exit}
+	}
+	return err
 }
