@@ -223,6 +223,31 @@ func testX03(w *world) {
 	}
 }
 
+// testDuel has two agents under one name, as on a cloned machine.
+func testDuel(w *world) {
+	w.node("n1", "10.244.1.0/24", nil)
+	a := w.start("n1", announcement(ip1, mac1))
+	w.carries("n1", 10*time.Second, annotations(ip1, mac1))
+	patches := func(r apiserver.Request) bool {
+		return r.Method == http.MethodPatch && strings.HasPrefix(r.Path, "/api/v1/nodes/")
+	}
+	w.api.Proxy.Requests(patches)
+	b := w.start("n1", announcement(ip2, mac2))
+	nstest.Eventually(w, 10*time.Second, func() error { // the one that is slowed down first slows down the other
+		if wantError(a, kube.ErrDuel) != nil {
+			return wantError(b, kube.ErrDuel)
+		}
+		return nil
+	})
+	w.api.Proxy.Requests(patches)
+	watched := time.NewTimer(4 * time.Second)
+	<-watched.C
+	if n := len(w.api.Proxy.Requests(patches)); n > 12 || n < 2 {
+		w.Errorf("%d patches in 4 s, want about 8", n)
+	}
+	w.event("n1", "AnnotationsChanged", mac2)
+}
+
 func testK07(w *world) {
 	notes := map[string]string{string(flannelPrefix) + "node-public-ip": ip1, "other": "stays"}
 	w.node("n1", "10.244.1.0/24", notes)

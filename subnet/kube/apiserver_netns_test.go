@@ -253,6 +253,7 @@ func TestAgainstARealAPIServer(t *testing.T) {
 		{"P-13 an outage ends in a relist", testP13},
 		{"an old server without streaming lists and a stale list", testStaleList},
 		{"X-03 a foreign change is put back and told", testX03},
+		{"two agents of one name do not storm the server", testDuel},
 		{"K-07 unregistering takes off what is ours", testK07},
 		{"flannel's own ClusterRole is enough", testFlannelRole},
 	} {

@@ -37,9 +37,11 @@ func (s *Source) build(ctx context.Context) {
 }
 
 // publish makes a snapshot of the store and publishes it if it says anything new. It returns when to look again
-// although nothing changed.
+// although nothing changed. The own Node counts as new whenever it was written: somebody may have undone within the
+// settling time what we wrote ourselves, and whoever wrote it waits for word of it.
 func (s *Source) publish(now time.Time) time.Time {
-	own, claims, synced := s.store.view()
+	v := s.store.view()
+	own, claims, synced := v.own, v.claims, v.synced
 	old := s.published.Load()
 	next := &published{snapshot: subnet.Snapshot{Self: own.self}, complete: synced}
 	if id := s.clusterID.Load(); id != nil {
@@ -52,9 +54,10 @@ func (s *Source) publish(now time.Time) time.Time {
 		next.snapshot.Peers, next.snapshot.NodeAddrs = r.Peers, r.NodeAddrs
 		next.snapshot.Problems = sortProblems(slices.Concat(own.problems, r.Problems))
 	}
-	if next.complete == old.complete && sameSnapshot(next.snapshot, old.snapshot) {
+	if next.complete == old.complete && v.touched == s.touched && sameSnapshot(next.snapshot, old.snapshot) {
 		return expires
 	}
+	s.touched = v.touched
 	s.published.Store(next)
 	s.logProblems(old.snapshot.Problems, next.snapshot.Problems)
 	poke(s.changed)

@@ -23,9 +23,6 @@ type contact struct {
 
 // note takes an outcome and reports whether it is news: the first one, a loss or a return.
 func (c *contact) note(err error, now time.Time) bool {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return false // our own doing
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	news := !c.heard || (err == nil) != (c.cause == nil)
@@ -56,7 +53,9 @@ type witness struct {
 // RoundTrip passes the request on and notes whether it got through; any answer counts.
 func (w witness) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := w.next.RoundTrip(r)
-	w.way.note(err, time.Now())
+	if r.Context().Err() == nil { // else the end of the request was our own doing
+		w.way.note(err, time.Now())
+	}
 	if o, ok := r.Context().Value(outcomeKey{}).(*outcome); ok {
 		o.err = err
 	}
@@ -100,8 +99,11 @@ func attempt[T any](ctx context.Context, note func(error), call func() (T, error
 	for {
 		began := time.Now()
 		out, err := call()
+		if ctx.Err() != nil {
+			return out, err
+		}
 		note(err)
-		if !unreachable(err) || ctx.Err() != nil {
+		if !unreachable(err) {
 			return out, err
 		}
 		pause(ctx, began)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -26,13 +27,11 @@ func TestContactTellsNewsOnce(t *testing.T) {
 		news bool
 		lost time.Time
 	}{
-		{context.Canceled, false, time.Time{}},
-		{refused, true, born(2)},
-		{refused, false, born(2)},
-		{fmt.Errorf("wrapped: %w", context.DeadlineExceeded), false, born(2)},
+		{refused, true, born(1)},
+		{fmt.Errorf("other: %w", refused), false, born(1)},
 		{nil, true, time.Time{}},
 		{nil, false, time.Time{}},
-		{refused, true, born(7)},
+		{refused, true, born(5)},
 	} {
 		news := c.note(step.err, born(i+1))
 		if _, lost, _ := c.state(); news != step.news || lost != step.lost {
@@ -40,6 +39,35 @@ func TestContactTellsNewsOnce(t *testing.T) {
 		}
 	}
 }
+
+// A dial that times out says that it is a context's deadline; it is none, and must count.
+func TestWitnessCountsDialTimeoutsAndNotOurOwnEnds(t *testing.T) {
+	w := witness{next: roundTrip(func(*http.Request) (*http.Response, error) {
+		return nil, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
+	}), way: &contact{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	ctx, last := withOutcome(ctx)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://x", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.RoundTrip(req); err == nil || last.err == nil {
+		t.Errorf("%v %v", err, last.err)
+	}
+	if _, lost, _ := w.way.state(); lost.IsZero() {
+		t.Error("a dial timeout is not noted")
+	}
+	w.way = &contact{}
+	cancel()
+	_, _ = w.RoundTrip(req)
+	if heard, _, _ := w.way.state(); heard {
+		t.Error("our own end is noted")
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestExplainSaysWhatToLookAt(t *testing.T) {
 	nodes := schema.GroupResource{Resource: "nodes"}

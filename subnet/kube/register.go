@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,8 +35,9 @@ type RegistrarConfig struct {
 type Registrar struct {
 	cfg  RegistrarConfig
 	log  *slog.Logger
-	uid  string            // of the Node that carries published
+	uid  string            // of the Node that carries sent
 	sent map[string]string // what the Node was last seen or made to carry
+	duel duel
 }
 
 // NewRegistrar makes a Registrar.
@@ -57,6 +55,7 @@ func (r *Registrar) Sync(ctx context.Context, snap subnet.Snapshot, a Announceme
 	if a = r.possible(self, a); a.PublicIP == [2]netip.Addr{} {
 		return fmt.Errorf("announce node %q: no public IP is chosen yet", self.Name)
 	}
+	defer r.reportFamilies(ctx, self)
 	defer r.cfg.Events.problems(ctx, snap) // after the patch: Events can wait
 	if !r.differs(self, a) {
 		r.uid, r.sent = self.UID, a.Annotations(r.cfg.Prefix, self.Overwrite)
@@ -74,6 +73,9 @@ func (r *Registrar) Sync(ctx context.Context, snap subnet.Snapshot, a Announceme
 	condition := r.wantsCondition(live, a)
 	if len(diff) > 0 || condition {
 		foreign := r.foreign(live, want)
+		if len(foreign) > 0 && !r.duel.strike(time.Now()) {
+			return fmt.Errorf("announce node %q: %w: %s", self.Name, ErrDuel, describe(r.cfg.Prefix, foreign))
+		}
 		if err := r.patch(ctx, statusPatch(diff, condition, metav1.Now())); err != nil {
 			return fmt.Errorf("announce node %q: %w", self.Name, err)
 		}
@@ -171,6 +173,16 @@ func (r *Registrar) reportForeign(ctx context.Context, live subnet.Self, changed
 	r.cfg.Events.Warn(ctx, live, "AnnotationsChanged", text)
 }
 
+// reportFamilies tells of a family that is on and that the Node has no range of (S-02); the other one works.
+func (r *Registrar) reportFamilies(ctx context.Context, self subnet.Self) {
+	for _, f := range subnet.Families() {
+		if r.cfg.Conf.Enabled[f] && !self.PodCIDRs[f].IsValid() {
+			r.cfg.Events.Warn(ctx, self, "NoPodCIDR", fmt.Sprintf("%v enabled but Node %s has no %v podCIDR: "+
+				"its pods have none of the family; a Node that is re-created gets one", f, self.Name, f))
+		}
+	}
+}
+
 // reportCheck raises an Event for what only an administrator can mend.
 func (r *Registrar) reportCheck(ctx context.Context, self subnet.Self, err error) {
 	switch {
@@ -178,27 +190,5 @@ func (r *Registrar) reportCheck(ctx context.Context, self subnet.Self, err error
 		r.cfg.Events.Warn(ctx, self, "NoPodCIDR", err.Error())
 	case errors.Is(err, subnet.ErrOutsideNetwork):
 		r.cfg.Events.Warn(ctx, self, ReasonOutsideNetwork, err.Error())
-	}
-}
-
-// describe is keys and values without the prefix, cut to what a log line can take.
-func describe(prefix Prefix, annotations map[string]string) string {
-	var parts []string
-	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		value := limit(annotations[key], 80)
-		if value == "" {
-			value = "(none)"
-		}
-		parts = append(parts, strings.TrimPrefix(key, string(prefix))+"="+value)
-	}
-	return strings.Join(parts, " ")
-}
-
-// heartbeat is what flannel writes into the condition; programs look for the reason.
-func heartbeat(now metav1.Time) corev1.NodeCondition {
-	return corev1.NodeCondition{
-		Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse,
-		Reason: "FlannelIsUp", Message: "Flannel is running on this node",
-		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)), LastHeartbeatTime: metav1.NewTime(now.Truncate(time.Second)),
 	}
 }

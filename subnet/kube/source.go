@@ -37,6 +37,7 @@ type Source struct {
 	answers contact // how lists and watches are answered; the client knows of the way
 	store   *store
 	memory  Memory        // of the builder alone
+	touched int           // likewise: how often the own Node had been written at the last build
 	dirty   chan struct{} // holds one token when the store changed since the last build
 	changed chan struct{} // holds one token when a snapshot is there that was not fetched
 

@@ -20,10 +20,19 @@ type store struct {
 	dirty func()
 
 	// mu protects the fields below: the reflector writes them, the builder of snapshots reads them.
-	mu     sync.Mutex
-	self   own
-	claims map[string]Claim // of the other Nodes, by name
-	synced bool             // the first complete list is in
+	mu      sync.Mutex
+	self    own
+	touched int              // how often self was written
+	claims  map[string]Claim // of the other Nodes, by name
+	synced  bool             // the first complete list is in
+}
+
+// view is what a snapshot is made of.
+type view struct {
+	own     own
+	touched int
+	claims  []Claim
+	synced  bool
 }
 
 // own is what the own Node says.
@@ -37,11 +46,11 @@ func newStore(node string, rules Rules, dirty func()) *store {
 	return &store{node: node, rules: rules, dirty: dirty, self: own{self: subnet.Self{Name: node}}, claims: map[string]Claim{}}
 }
 
-// view copies what a snapshot is made of.
-func (s *store) view() (own, []Claim, bool) {
+// view copies it.
+func (s *store) view() view {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.self, slices.Collect(maps.Values(s.claims)), s.synced
+	return view{s.self, s.touched, slices.Collect(maps.Values(s.claims)), s.synced}
 }
 
 // Add takes a Node that is new or has changed.
@@ -70,6 +79,7 @@ func (s *store) Delete(obj any) error {
 	if node.Name == s.node {
 		if s.self.self.Exists && s.self.self.UID == string(node.UID) {
 			s.self = own{self: subnet.Self{Name: s.node}}
+			s.touched++
 			s.dirty()
 		}
 		return nil
@@ -98,6 +108,7 @@ func (s *store) Replace(list []any, _ string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.claims, s.self, s.synced = claims, self, true
+	s.touched++
 	s.dirty()
 	return nil
 }
@@ -122,6 +133,7 @@ func (s *store) put(node *corev1.Node) {
 		defer s.mu.Unlock()
 		if !s.self.equal(now) {
 			s.self = now
+			s.touched++
 			s.dirty()
 		}
 		return

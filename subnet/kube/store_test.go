@@ -25,9 +25,8 @@ func named(name, uid string, change func(*corev1.Node, map[string]string)) *core
 }
 
 func (s *store) names() string {
-	_, claims, _ := s.view()
 	var out []string
-	for _, c := range claims {
+	for _, c := range s.view().claims {
 		out = append(out, c.Peer.Name+"/"+c.Peer.UID)
 	}
 	slices.Sort(out)
@@ -94,11 +93,11 @@ func TestP15DeletesOfWhatIsNotThereDoNothing(t *testing.T) {
 	}
 	must(s.Add(named("self", "2", nil)))
 	must(s.Delete(named("self", "1", nil)))
-	if own, _, _ := s.view(); !own.self.Exists {
+	if !s.view().own.self.Exists {
 		t.Error("a late delete of the old own node took the new one")
 	}
 	must(s.Delete(named("self", "2", nil)))
-	if own, _, _ := s.view(); own.self.Exists || own.self.Name != "self" {
+	if own := s.view().own; own.self.Exists || own.self.Name != "self" {
 		t.Errorf("the own node is deleted: %+v", own.self)
 	}
 }
@@ -108,20 +107,19 @@ func TestReplaceForgetsWhatIsNotInTheList(t *testing.T) {
 	if err := s.Add(named("gone", "1", nil)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, synced := s.view(); synced {
+	if s.view().synced {
 		t.Error("synced before a list")
 	}
 	if err := s.Replace([]any{named("b", "1", nil), named("self", "1", nil), "x"}, "7"); err != nil {
 		t.Fatal(err)
 	}
-	own, _, synced := s.view()
-	if s.names() != "b/1" || !synced || !own.self.Exists {
-		t.Errorf("%s synced=%v own=%+v", s.names(), synced, own.self)
+	if v := s.view(); s.names() != "b/1" || !v.synced || !v.own.self.Exists {
+		t.Errorf("%s synced=%v own=%+v", s.names(), v.synced, v.own.self)
 	}
 	if err := s.Replace(nil, "8"); err != nil {
 		t.Fatal(err)
 	}
-	if own, _, _ := s.view(); s.names() != "" || own.self.Exists {
+	if s.names() != "" || s.view().own.self.Exists {
 		t.Error("an empty list leaves something")
 	}
 }
