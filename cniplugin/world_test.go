@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,7 +31,7 @@ type world struct {
 	bin     string
 	bridge  string
 	version string
-	stderr  bytes.Buffer
+	stderr  said
 }
 
 func newWorld(t testing.TB) *world {
@@ -214,12 +215,12 @@ func (w *world) restore(name string) {
 	w.must(os.Symlink(builtPlugin(w, name), filepath.Join(w.bin, name)))
 }
 
-// until waits for a condition, which has ten seconds.
+// until waits for a condition. It has a minute, as the kernel takes namespaces of the whole machine down one after the other.
 func (w *world) until(what string, ok func() bool) {
 	w.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			w.Fatalf("waited ten seconds: %s", what)
+			w.Fatalf("waited a minute: %s", what)
 		}
 	}
 }
@@ -241,6 +242,24 @@ func wantCode(t testing.TB, err error, code uint, texts ...string) {
 			t.Errorf("got %q, want ... %q", e.Msg, text)
 		}
 	}
+}
+
+// said is what plugins wrote to stderr, many at once.
+type said struct {
+	mu   sync.Mutex // guards text
+	text strings.Builder
+}
+
+func (s *said) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
 }
 
 // quiet is call for many goroutines at once.
