@@ -145,6 +145,7 @@ func recordOf(n *corev1.Node, prefix kube.Prefix) Record {
 	r := Record{
 		Name: n.Name, UID: string(n.UID), Created: n.CreationTimestamp.UTC(), CIDR: n.Spec.PodCIDR, IP: get("public-ip"),
 		Type: get("backend-type"), Port: get("backend-port"), Data: get("backend-data"), Managed: get("kube-subnet-manager"),
+		Overwrite: get("public-ip-overwrite"),
 	}
 	var vni int
 	var mac string

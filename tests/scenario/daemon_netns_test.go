@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +12,7 @@ func TestStoriesOfRealDaemons(t *testing.T) {
 	nstest.NeedRoot(t)
 	api, program := apiserver.Start(t), build(t)
 	for name, a := range stories(t) {
-		if strings.Contains(string(a.Comment), "# not for real daemons") {
+		if !playsOn(a, "daemons") {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

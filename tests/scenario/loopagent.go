@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-cni/weft/backend"
@@ -29,6 +31,7 @@ type loopAgent struct {
 	loop     *backend.Loop
 	stop     context.CancelFunc
 	ended    chan struct{}
+	failure  atomic.Pointer[string] // of the last turn
 }
 
 // errNoSnapshot is why a daemon waits that was started without an API server.
@@ -43,7 +46,7 @@ func (a *loopAgent) start(ctx context.Context, settings Settings, mac string) er
 		return fmt.Errorf("watch the kernel of %s: %w", a.name, err)
 	}
 	a.source = a.watch()
-	a.loop = &backend.Loop{Name: a.name, Sync: a.sync, Settle: 10 * time.Millisecond, Log: slog.New(slog.DiscardHandler)}
+	a.loop = &backend.Loop{Name: a.name, Sync: a.sync, Settle: 10 * time.Millisecond, Log: slog.New(slog.DiscardHandler), OnResult: a.result}
 	a.ended = make(chan struct{})
 	for _, c := range []<-chan struct{}{events.Ours, events.Host, a.source.Changed()} {
 		go pokeOn(ctx, c, a.loop)
@@ -85,16 +88,22 @@ func (a *loopAgent) turn(w *World) error {
 	})
 }
 
-// problems lists the reasons that the snapshot has against a Node.
-func (a *loopAgent) problems(node string) []string {
+// complains implements agent: by the snapshot's problems, and by the last turn's error.
+func (a *loopAgent) complains(about, word string) bool {
 	snapshot, _ := a.source.Snapshot()
-	var reasons []string
 	for _, p := range snapshot.Problems {
-		if p.Node == node {
-			reasons = append(reasons, p.Reason)
+		if p.Node == about && (p.Reason == word || word == "") {
+			return true
 		}
 	}
-	return reasons
+	text := a.failure.Load()
+	return text != nil && word != "" && strings.Contains(*text, about) && strings.Contains(*text, word)
+}
+
+// result keeps what the last turn failed with.
+func (a *loopAgent) result(err error, _ time.Duration) {
+	text := fmt.Sprint(err)
+	a.failure.Store(&text)
 }
 
 // sync is one turn of the data plane: choose the underlay, plan, compare, apply, announce.
@@ -108,7 +117,7 @@ func (a *loopAgent) sync(ctx context.Context) error {
 		return err
 	}
 	under, err := underlay.Pick(underlay.Options{
-		Iface: []string{underlayDevice}, PodNetworks: []netip.Prefix{network},
+		Iface: []string{underlayDevice}, Overwrite: snapshot.Self.Overwrite[family], PodNetworks: []netip.Prefix{network},
 	}, host)
 	if err != nil {
 		return err

@@ -22,12 +22,12 @@ type agent interface {
 	start(ctx context.Context, settings Settings, mac string) error
 	// kill ends it at once and leaves everything as it is.
 	kill()
+	// complains reports whether it has something against a Node, or a device, with the given word in it.
+	complains(about, word string) bool
 }
 
 // inspected is an agent that can be looked into.
 type inspected interface {
 	// turn makes it look at everything once more.
 	turn(w *World) error
-	// problems lists the reasons that it has against a Node.
-	problems(node string) []string
 }

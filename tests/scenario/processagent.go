@@ -93,6 +93,20 @@ func (a *processAgent) kill() {
 	a.cmd = nil
 }
 
+// complains implements agent, by the log. What it does not say any more cannot be told from it.
+func (a *processAgent) complains(about, word string) bool {
+	text, err := os.ReadFile(a.path("log"))
+	if err != nil || word == "" {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, about) && strings.Contains(line, word) {
+			return true
+		}
+	}
+	return false
+}
+
 // log is the end of what the daemon said.
 func (a *processAgent) log() string {
 	text, err := os.ReadFile(a.path("log"))

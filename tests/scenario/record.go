@@ -26,6 +26,8 @@ type Record struct {
 	Port    string // backend-port; empty as flannel leaves it
 	Data    string // backend-data, in place of what VNI and MAC give
 	Managed string // kube-subnet-manager
+
+	Overwrite string // public-ip-overwrite: what an administrator wants to be announced instead
 }
 
 // node renders the record as the API server would hold it.
@@ -39,6 +41,7 @@ func (r Record) node(prefix kube.Prefix) *corev1.Node {
 	}}
 	for key, value := range map[string]string{
 		"kube-subnet-manager": r.Managed, "backend-type": r.Type, "backend-data": data, "public-ip": r.IP, "backend-port": r.Port,
+		"public-ip-overwrite": r.Overwrite,
 	} {
 		if value != "" {
 			n.Annotations[prefix.Key(key)] = value
@@ -54,7 +57,7 @@ func (r Record) node(prefix kube.Prefix) *corev1.Node {
 func (r *Record) set(key, value string) error {
 	fields := map[string]*string{
 		"cidr": &r.CIDR, "ip": &r.IP, "mac": &r.MAC, "type": &r.Type, "vni": &r.VNI, "port": &r.Port, "data": &r.Data,
-		"managed": &r.Managed,
+		"managed": &r.Managed, "overwrite": &r.Overwrite,
 	}
 	field, ok := fields[key]
 	if !ok {

@@ -31,7 +31,7 @@ func verbs() map[string]verb {
 		"synced":  {"synced: within 5 s every kernel is as the model says", (*story).synced},
 		"writes":  {"writes NAME N: how many writes there were between the last two synced", (*story).writes},
 		"expect":  {"expect NAME link|addr|neigh|fdb|route: within 5 s it is as the section says", (*story).expect},
-		"problem": {"problem NAME NODE REASON|none: what the snapshot of a machine says about a Node", (*story).problem},
+		"problem": {"problem NAME ABOUT WORD|none: what a daemon has against a Node or a device", (*story).problem},
 		"ping":    {"ping FROM TO [lost]: a packet goes from device to device", (*story).ping},
 	}
 }

@@ -9,6 +9,9 @@ import (
 func TestStoriesOnNamespaces(t *testing.T) {
 	nstest.NeedRoot(t)
 	for name, a := range stories(t) {
+		if !playsOn(a, "namespaces") {
+			continue
+		}
 		t.Run(name, func(t *testing.T) { tell(t, a, namespaces(t)) })
 	}
 }

@@ -248,16 +248,11 @@ func (s *story) problem(args []string) error {
 	if err != nil {
 		return err
 	}
-	a, ok := m.agent.(inspected)
-	if !ok {
-		return nil
-	}
 	return s.within(patience, func() error {
-		reasons := a.problems(args[1])
-		if args[2] == "none" && len(reasons) == 0 || slices.Contains(reasons, args[2]) {
+		if args[2] == "none" && !m.agent.complains(args[1], "") || args[2] != "none" && m.agent.complains(args[1], args[2]) {
 			return nil
 		}
-		return fmt.Errorf("the problems are %v", reasons)
+		return errors.New("it is not so")
 	})
 }
 

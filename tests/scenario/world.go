@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/weft-cni/weft/subnet/kube"
 )
@@ -172,7 +173,7 @@ func (w *World) compare(m *Machine, records []Record) error {
 	}
 	self := node
 	self.MAC = m.mac
-	if diff := cmp.Diff(model(self, m.settings, under, records), have); diff != "" {
+	if diff := gocmp.Diff(model(self, m.settings, under, records), have); diff != "" {
 		return fmt.Errorf("%s: kernel (+) differs from the model (-):\n%s", m.name, diff)
 	}
 	if m.unruly && w.flavour.rules != nil {
@@ -187,9 +188,9 @@ func (w *World) compare(m *Machine, records []Record) error {
 func (w *World) announced(m *Machine, node Record, under Underlay) error {
 	node.Data = "" // holds what VNI and MAC are
 	want := node
-	want.IP, want.MAC, want.VNI = under.Addr.String(), m.mac, fmt.Sprint(m.settings.VNI)
+	want.IP, want.MAC, want.VNI = cmp.Or(node.Overwrite, under.Addr.String()), m.mac, fmt.Sprint(m.settings.VNI)
 	want.Port, want.Type, want.Managed = fmt.Sprint(m.settings.Port), "vxlan", "true"
-	if diff := cmp.Diff(want, node); diff != "" && !w.away {
+	if diff := gocmp.Diff(want, node); diff != "" && !w.away {
 		return fmt.Errorf("%s: announcement (+) is not as it should be (-):\n%s", m.name, diff)
 	}
 	return nil
@@ -205,7 +206,7 @@ func (w *World) synced() error {
 				return err
 			}
 		}
-		if diff := cmp.Diff(records, w.cluster.view()); diff != "" {
+		if diff := gocmp.Diff(records, w.cluster.view()); diff != "" {
 			return fmt.Errorf("the cluster changes:\n%s", diff)
 		}
 		return nil
