@@ -14,7 +14,7 @@ var (
 	directRequire = regexp.MustCompile(`^\s*(?:require\s+)?[^\s/]+\.[^\s]+\s+v[0-9]\S*(.*)$`)
 	markdownLink  = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	makeCommand   = regexp.MustCompile("(?m)(?:^|`|\\$ |# )make ([a-z][a-z0-9-]*)")
-	makeTarget    = regexp.MustCompile(`(?m)^([a-zA-Z][a-zA-Z0-9 _./-]*):(?:[^=]|$)`)
+	makeTarget    = regexp.MustCompile(`^([a-zA-Z][a-zA-Z0-9 _./-]*):(?:[^=]|$)`)
 	fencedCode    = regexp.MustCompile("(?s)```.*?```")
 )
 
@@ -61,24 +61,34 @@ func localTraces(words []string) func(Tree) []Finding {
 	}
 }
 
-// makeCommands wants every `make X` that a document tells people to type to be a target.
+// makeCommands wants every `make X` that a document tells people to type to be a target, and every target to say what it does:
+// a bare make lists them.
 func makeCommands(t Tree) []Finding {
+	var out []Finding
 	targets := map[string]bool{}
 	for _, f := range t.Files {
-		if f.Path == "Makefile" {
-			for _, m := range makeTarget.FindAllSubmatch(f.Data, -1) {
-				for name := range strings.FieldsSeq(string(m[1])) {
-					targets[name] = true
-				}
+		if f.Path != "Makefile" {
+			continue
+		}
+		for i, line := range strings.Split(string(f.Data), "\n") {
+			m := makeTarget.FindStringSubmatch(line)
+			if m == nil || strings.HasPrefix(line, ".") {
+				continue
+			}
+			for name := range strings.FieldsSeq(m[1]) {
+				targets[name] = true
+			}
+			if !strings.Contains(line, " ## ") {
+				out = append(out, Finding{f.Path, i + 1, "a target without a description"})
 			}
 		}
 	}
-	return t.inMarkdown(makeCommand, func(f File, name string) string {
+	return append(out, t.inMarkdown(makeCommand, func(_ File, name string) string {
 		if targets[name] {
 			return ""
 		}
 		return fmt.Sprintf("make %s is no target of the Makefile", name)
-	})
+	})...)
 }
 
 // links wants relative links of documents to lead to a file or folder of the tree.
