@@ -152,29 +152,6 @@ func TestPodsThatComeAndGoWakeNobody(t *testing.T) {
 	}
 }
 
-func TestAWatchThatMissedNotificationsTellsOfEverything(t *testing.T) {
-	host, conn, parent := realHost(t)
-	changes, err := conn.Watch(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	apply(t, conn, []kernel.Op{linkAdd(dev, link(parent)), addr(kernel.AddrSet, dev, "10.244.1.0/32")})
-	var batch strings.Builder
-	for i := range 60000 { // some 100 bytes each, accounted as 800 by the kernel
-		batch.WriteString("route replace 10." + []string{"9", "10"}[i%2] + ".0.0/16 via 10.244.9.9 dev flannel.1 onlink\n")
-	}
-	if _, err := host.Input(batch.String(), "ip", "-batch", "-"); err != nil {
-		t.Fatal(err)
-	}
-	for name, ch := range map[string]<-chan struct{}{"ours": changes.Ours} {
-		select {
-		case <-ch:
-		case <-time.After(5 * time.Second):
-			t.Errorf("%s is not told", name)
-		}
-	}
-}
-
 func TestManyNamespacesAreWatchedAndWrittenFromOneProcess(t *testing.T) {
 	type one struct {
 		host *nstest.NS

@@ -288,20 +288,39 @@ func TestP03ToP05APeersNewMACAndAddressReplaceTheOldEntries(t *testing.T) {
 	})
 }
 
-func TestFlannelsEntriesAreAdoptedWithoutALoss(t *testing.T) { // a node that is migrated, 12.A.1
+func TestAFlannelNodeIsTakenOverWithoutTouchingItsDevice(t *testing.T) { // 12.A.1
 	c := newCluster(t, 2, v4)
-	a := c.nodes[0]
-	c.reachAll(5 * time.Second)
-	a.IP("route replace 10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink") // proto boot
+	a, b := c.nodes[0], c.nodes[1]
+	for _, h := range c.nodes { // both start as flannel left them
+		h.IP("link del flannel.1")
+		h.cfg.Port = 8472 // as ChoosePort decides when the device is there
+		other := c.nodes[2-h.i]
+		p := other.announced()
+		p.Port = 0
+		h.know(p)
+		e, name := p.Endpoints[0], "flannel.1"
+		h.IP(fmt.Sprintf("link add %s address %s mtu 1450 type vxlan id 1 dev eth0 local %s dstport 8472 nolearning",
+			name, h.cfg.VTEPs[0].MAC, h.cfg.VTEPs[0].Local))
+		h.IP(fmt.Sprintf("addr add %s/32 dev %s", h.cfg.VTEPs[0].PodCIDR.Addr(), name))
+		h.IP("link set " + name + " up")
+		h.IP(fmt.Sprintf("neigh replace %s lladdr %s dev %s nud permanent", e.PodCIDR.Addr(), e.MAC, name))
+		h.Bridge(fmt.Sprintf("fdb replace %s dev %s dst %s self permanent", e.MAC, name, e.PublicIP))
+		h.IP(fmt.Sprintf("route replace %s via %s dev %s onlink", e.PodCIDR, e.PodCIDR.Addr(), name))
+	}
 	a.IP("route replace 10.244.9.0/24 via 10.244.9.0 dev flannel.1 onlink") // a node that was deleted long ago
 	a.IP("neigh replace 10.244.9.0 lladdr 0a:00:00:00:00:09 dev flannel.1 nud permanent")
-	ping := a.pod.StartPing(nstest.Ping{Dst: c.nodes[1].podAddrs()[0].Addr()})
-	a.sync()
+	c.reachAll(5 * time.Second)
+	before := a.index("flannel.1")
+	ping := a.pod.StartPing(nstest.Ping{Dst: b.podAddrs()[0].Addr()})
+	ops := a.sync()
+	b.sync()
 	if r := ping.Stop(); len(r.Lost) > 0 {
 		t.Error(r)
 	}
-	if d := cmp.Diff("10.244.2.0/24 via 10.244.2.0 proto 87 onlink \n", a.IP("-4 route show dev flannel.1")); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
+	want := `[ip route replace 10.244.2.0/24 via 10.244.2.0 dev flannel.1 proto 87 onlink ` +
+		`ip route del 10.244.9.0/24 via 10.244.9.0 dev flannel.1 onlink ip neigh del 10.244.9.0 dev flannel.1]`
+	if d := cmp.Diff(want, fmt.Sprint(ops)); d != "" || a.index("flannel.1") != before {
+		t.Errorf("device %d became %d (-want +got):\n%s", before, a.index("flannel.1"), d)
 	}
 }
 
