@@ -82,7 +82,8 @@ func (p plugin) attach(a attachment) ([]byte, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		p.note("%v; it is replaced", err)
 	}
-	if err := a.records.Write(a.owner, a.record.Raw); err != nil {
+	durable, err := a.records.Write(a.owner, a.record.Raw)
+	if err != nil {
 		return nil, fail(types.ErrIOFailure, "%v", err)
 	}
 	b := bridgeOf(a.record)
@@ -94,6 +95,9 @@ func (p plugin) attach(a attachment) ([]byte, error) {
 	out, err := p.run(p.ctx, call{kind: a.record.Type, path: a.path, conf: a.record.Raw, lock: a.lock, limit: p.runLimit})
 	if err == nil {
 		err = b.verify(out)
+	}
+	if syncErr := durable(); err == nil && syncErr != nil {
+		err = fail(types.ErrIOFailure, "%v", syncErr)
 	}
 	if err == nil && p.ctx.Err() != nil {
 		err = fail(types.ErrTryAgainLater, "the runtime gave up")
@@ -110,8 +114,8 @@ func (p plugin) attach(a attachment) ([]byte, error) {
 // twice by mistake must not lose its pod's network.
 func (p plugin) rollback(a attachment, cause error) error {
 	if a.earlier != nil || a.hasOlderReservation() {
-		if a.earlier != nil {
-			return errors.Join(cause, a.records.Write(a.owner, a.earlier))
+		if err := a.putBack(); err != nil {
+			p.note("%v", err)
 		}
 		return cause
 	}
@@ -129,6 +133,18 @@ func (p plugin) rollback(a attachment, cause error) error {
 		p.note("%v", err)
 	}
 	return cause
+}
+
+// putBack restores the record that was there before.
+func (a attachment) putBack() error {
+	if a.earlier == nil {
+		return nil
+	}
+	durable, err := a.records.Write(a.owner, a.earlier)
+	if err != nil {
+		return err
+	}
+	return durable()
 }
 
 // hasOlderReservation tells an attachment that lives, though its record is lost, from one that this ADD made: file

@@ -33,6 +33,9 @@ func (p plan) apply(ctx context.Context, opts Options) (Report, error) {
 		}
 		report.Records = append(report.Records, e.Name)
 	}
+	if err := records.RemoveTemps(time.Now().Add(-time.Hour)); err != nil {
+		return report, err
+	}
 	for _, file := range p.results {
 		if err := opts.results().Remove(file); err != nil {
 			return report, err

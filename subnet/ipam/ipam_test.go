@@ -174,7 +174,11 @@ func TestRecordsAreWrittenReadAndRemoved(t *testing.T) {
 	}
 	raw := []byte(`{"name":"cbr0","type":"bridge","ipam":{"type":"host-local","dataDir":"/x"}}`)
 	for _, w := range []Owner{o, n} {
-		if err := r.Write(w, raw); err != nil {
+		durable, err := r.Write(w, raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := durable(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -190,6 +194,19 @@ func TestRecordsAreWrittenReadAndRemoved(t *testing.T) {
 	if err != nil || len(all) != 2 || all[0].Name != "a" || all[1].Name != "a-net1" {
 		t.Errorf("%v, %v", all, err)
 	}
+	put(t, filepath.Join(r.Dir, ".a.tmp"), "left by a writer that was killed")
+	for _, age := range []time.Duration{-time.Hour, time.Hour} {
+		want := age < 0
+		if err := r.RemoveTemps(time.Now().Add(age)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(r.Dir, ".a.tmp")); (err == nil) != want {
+			t.Errorf("before %v: %v", age, err)
+		}
+	}
+	if _, err := r.Read(o); err != nil {
+		t.Error(err)
+	}
 	info, err := os.Stat(r.Dir)
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("%v, %v", info.Mode(), err)
@@ -201,6 +218,10 @@ func TestRecordsAreWrittenReadAndRemoved(t *testing.T) {
 	}
 	if _, err := r.Read(n); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("removed: %v", err)
+	}
+	put(t, filepath.Join(r.Dir, "full", "x"), "")
+	if _, err := r.Write(Owner{"full", "eth0"}, raw); err == nil {
+		t.Error("a record took the place of a folder")
 	}
 	put(t, filepath.Join(r.Dir, "dir", "x"), "")
 	if err := r.RemoveName("dir"); err == nil {
@@ -278,7 +299,7 @@ func TestLocksKeepOthersOffOneAttachmentOrAll(t *testing.T) {
 	if _, err := bad.LockAll(soon()); err == nil {
 		t.Error("a lock in a file")
 	}
-	if err := bad.Write(a, nil); err == nil {
+	if _, err := bad.Write(a, nil); err == nil {
 		t.Error("a record in a file")
 	}
 }

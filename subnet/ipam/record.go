@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/weft-cni/weft/subnet"
 )
 
 // DefaultRecords is where the CNI plugin keeps its records, unless its configuration says otherwise.
@@ -104,17 +102,6 @@ func ParseRecord(b []byte) (Record, error) {
 		return Record{}, fmt.Errorf("%w: name or type is missing", ErrBroken)
 	}
 	return Record{Network: in.Name, Type: in.Type, IPAM: in.IPAM, Raw: b}, nil
-}
-
-// Write stores a record so that after a power cut it is there whole or not at all.
-func (r Records) Write(o Owner, raw []byte) error {
-	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
-		return fmt.Errorf("make the folder of records: %w", err)
-	}
-	if err := subnet.WriteFile(filepath.Join(r.Dir, RecordName(o)), raw, 0o600); err != nil {
-		return fmt.Errorf("write record: %w", err)
-	}
-	return nil
 }
 
 // Remove takes a record away; without one it does nothing.
