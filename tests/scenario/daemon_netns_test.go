@@ -1,6 +1,9 @@
 package scenario
 
 import (
+	"bufio"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,4 +30,75 @@ func TestARandomStoryOfRealDaemonsEndsAsTheModelSays(t *testing.T) {
 	f := processes(t, apiserver.Start(t), build(t))
 	end := time.Now().Add(playtime(t))
 	improvise(t, f, seed(t), func(int) bool { return time.Now().Before(end) })
+}
+
+func TestD14FiftyEndsOfADaemonLoseNoPacketAndNoByte(t *testing.T) {
+	nstest.NeedRoot(t)
+	w, err := newWorld(processes(t, apiserver.Start(t), build(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.end()
+	s := &story{World: w}
+	for _, line := range []string{"node n1 n2", "synced"} {
+		if err := s.line(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from, to := w.machines["n1"], w.machines["n2"]
+	a, b := from.box.Box.(*netnsBox).ns, to.box.Box.(*netnsBox).ns
+	dst, err := w.gateway(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := netip.AddrPortFrom(dst, 7000)
+	b.TCPEcho(at)
+	talk, err := a.Dial("tcp", at, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := bufio.NewReader(talk)
+	if _, err := answers.ReadString('\n'); err != nil { // who we are, says the server
+		t.Fatal(err)
+	}
+	before := map[*Machine]string{from: a.IP("-o link show flannel.1"), to: b.IP("-o link show flannel.1")}
+	pings := a.StartPing(nstest.Ping{Dst: dst})
+	for i := range 50 {
+		m := []*Machine{from, to}[i%2]
+		if i%4 < 2 {
+			m.agent.(*processAgent).terminate(t)
+		} else {
+			w.kill(m)
+		}
+		m.alive = false
+		if err := w.start(m); err != nil {
+			t.Fatal(err)
+		}
+		if i%5 == 0 { // now and then let it come all the way up
+			if err := w.synced(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := talk.Write([]byte{byte(i)}); err != nil {
+			t.Fatalf("the stream broke after %d ends: %v", i, err)
+		}
+		if got, err := answers.ReadByte(); err != nil || got != byte(i) {
+			t.Fatalf("the stream answers %d, %v after %d ends", got, err, i)
+		}
+	}
+	if r := pings.Stop(); len(r.Lost) > 0 {
+		t.Errorf("pings over 50 ends: %s", r)
+	}
+	for m, was := range before {
+		now := m.box.Box.(*netnsBox).ns.IP("-o link show flannel.1")
+		if index(was) != index(now) {
+			t.Errorf("%s has another device than before:\n%s%s", m.name, was, now)
+		}
+	}
+}
+
+// index is the device's number in ip's output.
+func index(line string) string {
+	number, _, _ := strings.Cut(line, ":")
+	return number
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +26,7 @@ type processAgent struct {
 	kubeconfig string
 	box        *netnsBox
 	cmd        *exec.Cmd
+	began      int64 // size of the log when it was started
 }
 
 // processes makes worlds of namespaces with real daemons and a real API server.
@@ -73,6 +75,9 @@ func (a *processAgent) start(_ context.Context, settings Settings, _ string) err
 		return err
 	}
 	defer log.Close()
+	if a.began, err = log.Seek(0, io.SeekEnd); err != nil {
+		return err
+	}
 	a.cmd = exec.Command(a.program, "--kube-subnet-mgr", "--ip-masq", "--iface="+underlayDevice,
 		"--kubeconfig-file="+a.kubeconfig, "--net-config-path="+a.path("net-conf.json"), "--subnet-file="+a.path("run/subnet.env"),
 		"--state-dir="+a.path("state"), "--cni-conf-dir="+a.path("net.d"), "--cni-bin-dir="+a.path("bin"),
@@ -91,6 +96,26 @@ func (a *processAgent) kill() {
 	_ = a.cmd.Process.Kill()
 	_ = a.cmd.Wait() // it was killed, which Wait calls an error
 	a.cmd = nil
+}
+
+// terminate ends the daemon as a rollout does, and wants it to end well. A process that has not said a word yet cannot:
+// it has no handler for signals.
+func (a *processAgent) terminate(t testing.TB) {
+	t.Helper()
+	nstest.Eventually(t, patience, func() error {
+		if info, err := os.Stat(a.path("log")); err != nil || info.Size() > a.began {
+			return err
+		}
+		return errors.New("the daemon has not said a word")
+	})
+	cmd := a.cmd
+	a.cmd = nil
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the daemon ended with %v after SIGTERM:\n%s", err, a.log())
+	}
 }
 
 // complains implements agent, by the log. What it does not say any more cannot be told from it.
