@@ -1,15 +1,20 @@
 package kube_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/kube"
 	"github.com/weft-cni/weft/tests/apiserver"
 	"github.com/weft-cni/weft/tests/nstest"
@@ -222,6 +228,120 @@ func testX03(w *world) {
 		w.Errorf("X-07: the Event shows other annotations: %s", text)
 	}
 }
+
+// testTLS goes the way of a real cluster, without the proxy, through a restart of the server; and meets a server that it
+// must not trust.
+func testTLS(w *world) {
+	w.node("n2", "10.244.2.0/24", annotations(ip2, mac2))
+	run := func(o kube.ClientOptions) *kube.Source {
+		client, err := kube.NewClient(o)
+		if err != nil {
+			w.Fatal(err)
+		}
+		s := kube.NewSource(kube.SourceConfig{Client: client, NodeName: "n1", Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Rules: kube.Rules{Prefix: flannelPrefix, BackendType: "vxlan", Networks: podNetwork()}})
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		w.Cleanup(func() { cancel(); <-done })
+		return s
+	}
+	direct := w.api.DirectKubeconfig()
+	s := run(kube.ClientOptions{KubeconfigFile: direct})
+	w.peers(s, 10*time.Second, "n2 10.244.2.0/24 192.168.50.2 0a:00:00:00:00:02")
+	w.api.Stop()
+	nstest.Eventually(w, 10*time.Second, func() error {
+		if _, stale := s.Stale(); !stale {
+			return errors.New("not stale")
+		}
+		return nil
+	})
+	w.api.Resume()
+	w.patch("n2", string(types.MergePatchType), `{"metadata":{"annotations":{"`+string(flannelPrefix)+`public-ip":"192.168.50.9"}}}`)
+	w.Logf("the change came %v after the server was back", w.peers(s, 5*time.Second, "n2 10.244.2.0/24 192.168.50.9 0a:00:00:00:00:02"))
+
+	text, err := os.ReadFile(direct)
+	if err != nil {
+		w.Fatal(err)
+	}
+	strange := filepath.Join(w.TempDir(), "kubeconfig")
+	if err := os.WriteFile(strange, bytes.Replace(text, []byte("tls-server-name: kubernetes"), []byte("tls-server-name: elsewhere"), 1), 0o600); err != nil {
+		w.Fatal(err)
+	}
+	s = run(kube.ClientOptions{KubeconfigFile: strange})
+	nstest.Eventually(w, 10*time.Second, func() error {
+		if r := s.Reason(); !strings.Contains(r, "is not trusted") {
+			return errors.New(r)
+		}
+		return nil
+	})
+}
+
+// testEvents has two processes, one after the other, say one thing.
+func testEvents(w *world) {
+	n := w.node("n1", "10.244.1.0/24", nil)
+	self := subnet.Self{Name: "n1", UID: string(n.UID), Exists: true}
+	for range 2 {
+		client := w.client()
+		e := kube.NewEvents(client, slog.New(slog.NewTextHandler(io.Discard, nil)))
+		for range 3 {
+			e.Warn(w.Context(), self, "Tested", "a thing that is said twice")
+		}
+	}
+	list, err := w.admin.CoreV1().Events("default").List(w.Context(), metav1.ListOptions{FieldSelector: "reason=Tested"})
+	if err != nil || len(list.Items) != 1 || list.Items[0].Count != 2 {
+		w.Errorf("%v: %+v", err, list)
+	}
+}
+
+// testProblems meets more bad Nodes than the log shows, and their return.
+func testProblems(w *world) {
+	for i := range 12 {
+		notes := annotations(ip2, mac2)
+		notes[string(flannelPrefix)+"public-ip"] = "nonsense"
+		w.node(fmt.Sprintf("bad%02d", i), fmt.Sprintf("10.244.%d.0/24", 100+i), notes)
+	}
+	var log safeBuffer
+	s := kube.NewSource(kube.SourceConfig{Client: w.client(), NodeName: "n1", Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Rules: kube.Rules{Prefix: flannelPrefix, BackendType: "vxlan", Networks: podNetwork()}})
+	ctx, cancel := context.WithCancel(w.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	problems := func(n int) {
+		w.Helper()
+		nstest.Eventually(w, 10*time.Second, func() error {
+			if snap, complete := s.Snapshot(); !complete || len(snap.Problems) != n {
+				return fmt.Errorf("complete=%v problems=%d", complete, len(snap.Problems))
+			}
+			return nil
+		})
+	}
+	problems(12)
+	for i := range 12 {
+		w.patch(fmt.Sprintf("bad%02d", i), string(types.MergePatchType),
+			fmt.Sprintf(`{"metadata":{"annotations":{"%spublic-ip":"192.168.50.%d","%sbackend-data":"{\"VNI\":1,\"VtepMAC\":\"0a:00:00:00:01:%02x\"}"}}}`,
+				flannelPrefix, 100+i, flannelPrefix, i))
+	}
+	problems(0)
+	text := log.String()
+	if n := strings.Count(text, "cannot be taken as it is"); n != 10 || !strings.Contains(text, "more nodes have problems") {
+		w.Errorf("%d warnings, want 10 and a word on the rest:\n%s", n, text)
+	}
+}
+
+// safeBuffer is a log for several goroutines.
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+func (s *safeBuffer) String() string { s.mu.Lock(); defer s.mu.Unlock(); return s.b.String() }
 
 // testDuel has two agents under one name, as on a cloned machine.
 func testDuel(w *world) {

@@ -254,6 +254,9 @@ func TestAgainstARealAPIServer(t *testing.T) {
 		{"an old server without streaming lists and a stale list", testStaleList},
 		{"X-03 a foreign change is put back and told", testX03},
 		{"two agents of one name do not storm the server", testDuel},
+		{"TLS and HTTP/2 through a restart of the server", testTLS},
+		{"an Event said twice is one", testEvents},
+		{"P-12 many bad nodes are few lines", testProblems},
 		{"K-07 unregistering takes off what is ours", testK07},
 		{"flannel's own ClusterRole is enough", testFlannelRole},
 	} {

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -74,7 +75,11 @@ func withOutcome(ctx context.Context) (context.Context, *outcome) {
 
 // Explain says in one sentence why a request to the API server did not work and what to look at.
 func Explain(server string, err error) string {
+	var certificate *tls.CertificateVerificationError
 	switch {
+	case errors.As(err, &certificate):
+		return fmt.Sprintf("API server %s is not trusted: %v (see the CA of the kubeconfig file or the ServiceAccount, the name in "+
+			"the URL, and the clocks)", server, err)
 	case unreachable(err):
 		return fmt.Sprintf("API server %s not reachable: %v (if this is the kubernetes Service's address, kube-proxy may not "+
 			"serve it yet: see its pods on this node, or set --kube-api-url or --kubeconfig-file)", server, err)
