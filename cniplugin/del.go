@@ -84,7 +84,6 @@ type remains struct {
 	owned []netip.Addr // reserved under its name
 	prev  []netip.Addr // in the result the runtime kept
 	link  bool         // its interface is there and not another attachment's
-	old   bool         // a reservation without interface name may be that of another interface
 }
 
 // hints are addresses from whose ranges host-local has to release; none means that it must not be called.

@@ -22,8 +22,6 @@ import (
 	"github.com/weft-cni/weft/subnet/ipam"
 )
 
-const podNet = "10.244.1.0/24"
-
 // world is one node: its files in a folder, its bridge named after the test, real delegates.
 type world struct {
 	testing.TB
