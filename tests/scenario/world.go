@@ -171,6 +171,9 @@ func (w *World) compare(m *Machine, records []Record) error {
 			node = r
 		}
 	}
+	if node.CIDR == "" {
+		return fmt.Errorf("%s is not among the %d Nodes that are served", m.name, len(records))
+	}
 	self := node
 	self.MAC = m.mac
 	if diff := gocmp.Diff(model(self, m.settings, under, records), have); diff != "" {
