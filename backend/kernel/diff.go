@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -19,7 +18,7 @@ import (
 //
 // It is pure, and the same for a first start, a restart, a repair and a single event. Two equal states give no Op.
 func Diff(have, want State) []Op {
-	d := differ{have: have.Clone(), want: want}
+	d := differ{have: have, want: want}
 	d.links()
 	d.addrs()
 	d.fdb()
@@ -31,9 +30,10 @@ func Diff(have, want State) []Op {
 }
 
 // differ collects one Diff. have loses what the Ops so far take away from it, on purpose or as the kernel's side
-// effect; removals are collected in the order of sets and run in reverse.
+// effect, and becomes a copy for that; removals are collected in the order of sets and run in reverse.
 type differ struct {
 	have, want    State
+	copied        bool
 	ops, removals []Op
 	leaving       []string // devices that go at the very end
 	inTheWay      []Addr   // own addresses that are a peer's gateway now
@@ -42,26 +42,47 @@ type differ struct {
 func (d *differ) set(op Op)    { d.ops = append(d.ops, op) }
 func (d *differ) remove(op Op) { op.Prune = true; d.removals = append(d.removals, op) }
 
-func (d *differ) addrs() {
-	for _, a := range slices.SortedFunc(maps.Keys(d.want.Addrs), Addr.compare) {
-		if _, ok := d.have.Addrs[a]; !ok {
-			d.set(Op{Kind: AddrSet, Addr: a})
+// sorted returns the keys of a map that pass, in order. Usually none does, so nothing is sorted that is not needed.
+func sorted[K comparable, V any](m map[K]V, pass func(K, V) bool, compare func(a, b K) int) []K {
+	var keys []K
+	for k, v := range m {
+		if pass(k, v) {
+			keys = append(keys, k)
 		}
 	}
-	gateways := map[netip.Addr]bool{}
-	for _, r := range d.want.Routes {
-		gateways[r.Via] = true
+	slices.SortFunc(keys, compare)
+	return keys
+}
+
+// lacks makes a pass for the keys that another map does not have.
+func lacks[K comparable, V, W any](m map[K]W) func(K, V) bool {
+	return func(k K, _ V) bool {
+		_, ok := m[k]
+		return !ok
 	}
-	for _, a := range slices.SortedFunc(maps.Keys(d.have.Addrs), Addr.compare) {
-		_, wanted := d.want.Addrs[a]
+}
+
+func (d *differ) addrs() {
+	for _, a := range sorted(d.want.Addrs, lacks[Addr, struct{}](d.have.Addrs), Addr.compare) {
+		d.set(Op{Kind: AddrSet, Addr: a})
+	}
+	for _, a := range sorted(d.have.Addrs, lacks[Addr, struct{}](d.want.Addrs), Addr.compare) {
 		switch {
-		case wanted:
-		case gateways[a.Prefix.Addr()] || d.isRouted(a.Prefix.Masked()):
+		case d.isGateway(a.Prefix.Addr()) || d.isRouted(a.Prefix.Masked()):
 			d.inTheWay = append(d.inTheWay, a)
 		case d.isOurs(a.Prefix.Addr()) && !d.isLeaving(a.Link):
 			d.remove(Op{Kind: AddrDel, Addr: a})
 		}
 	}
+}
+
+func (d *differ) isGateway(a netip.Addr) bool {
+	for _, r := range d.want.Routes {
+		if r.Via == a {
+			return true
+		}
+	}
+	return false
 }
 
 // isOurs reports whether an address on our device is one that we, or flannel, put there. An IPv4 address outside the
@@ -72,16 +93,15 @@ func (d *differ) isOurs(a netip.Addr) bool {
 }
 
 func (d *differ) fdb() {
-	for _, k := range slices.SortedFunc(maps.Keys(d.want.FDB), FDBKey.compare) {
-		want := d.canonical(k, d.want.FDB[k])
+	differs := func(k FDBKey, want FDBDest) bool {
 		have, ok := d.have.FDB[k]
-		if !ok || d.canonical(k, have) != want {
-			d.set(Op{Kind: FDBSet, FDBKey: k, FDB: want, Replace: have.More == 0})
-		}
+		return !ok || d.canonical(k, have) != d.canonical(k, want)
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(d.have.FDB), FDBKey.compare) {
-		_, wanted := d.want.FDB[k]
-		if !wanted && !d.isLeaving(k.Link) && !d.isTheirs(k) {
+	for _, k := range sorted(d.want.FDB, differs, FDBKey.compare) {
+		d.set(Op{Kind: FDBSet, FDBKey: k, FDB: d.canonical(k, d.want.FDB[k]), Replace: d.have.FDB[k].More == 0})
+	}
+	for _, k := range sorted(d.have.FDB, lacks[FDBKey, FDBDest](d.want.FDB), FDBKey.compare) {
+		if !d.isLeaving(k.Link) && !d.isTheirs(k) {
 			d.remove(Op{Kind: FDBDel, FDBKey: k, FDB: d.have.FDB[k]})
 		}
 	}
@@ -101,13 +121,15 @@ func (d *differ) canonical(k FDBKey, dest FDBDest) FDBDest {
 }
 
 func (d *differ) neighs() {
-	for _, n := range slices.SortedFunc(maps.Keys(d.want.Neighs), Neigh.compare) {
-		if mac, ok := d.have.Neighs[n]; !ok || mac != d.want.Neighs[n] {
-			d.set(Op{Kind: NeighSet, Neigh: n, MAC: d.want.Neighs[n]})
-		}
+	differs := func(n Neigh, want subnet.MAC) bool {
+		have, ok := d.have.Neighs[n]
+		return !ok || have != want
 	}
-	for _, n := range slices.SortedFunc(maps.Keys(d.have.Neighs), Neigh.compare) {
-		if _, ok := d.want.Neighs[n]; !ok && !d.isLeaving(n.Link) {
+	for _, n := range sorted(d.want.Neighs, differs, Neigh.compare) {
+		d.set(Op{Kind: NeighSet, Neigh: n, MAC: d.want.Neighs[n]})
+	}
+	for _, n := range sorted(d.have.Neighs, lacks[Neigh, subnet.MAC](d.want.Neighs), Neigh.compare) {
+		if !d.isLeaving(n.Link) {
 			d.remove(Op{Kind: NeighDel, Neigh: n, MAC: d.have.Neighs[n]})
 		}
 	}
@@ -117,7 +139,11 @@ func (d *differ) neighs() {
 // refuses a gateway that is its own address ("Nexthop has invalid gateway"), and so does one whose connected route has
 // a wanted key. They go after all other routes: the kernel drops what is left on a device with its last address.
 func (d *differ) routes() {
-	keys := slices.SortedFunc(maps.Keys(d.want.Routes), RouteKey.compare)
+	differs := func(k RouteKey, want Route) bool {
+		have, ok := d.have.Routes[k]
+		return !ok || have != want
+	}
+	keys := sorted(d.want.Routes, differs, RouteKey.compare)
 	for _, k := range keys {
 		if !d.isBlocked(k) {
 			d.setRoute(k)
@@ -131,22 +157,19 @@ func (d *differ) routes() {
 			d.setRoute(k)
 		}
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(d.have.Routes), RouteKey.compare) {
-		have := d.have.Routes[k]
-		if _, ok := d.want.Routes[k]; !ok && !d.isLeaving(have.Link) {
+	for _, k := range sorted(d.have.Routes, lacks[RouteKey, Route](d.want.Routes), RouteKey.compare) {
+		if have := d.have.Routes[k]; !d.isLeaving(have.Link) {
 			d.remove(Op{Kind: RouteDel, Key: k, Route: have})
 		}
 	}
 }
 
+// setRoute sets one route. In IPv6 it cannot move from device to device in place: a gateway must not be covered by a
+// route to another device.
 func (d *differ) setRoute(k RouteKey) {
 	have, ok := d.have.Routes[k]
 	want := d.want.Routes[k]
-	if ok && have == want {
-		return
-	}
 	if ok && have.Link != want.Link && k.Dst.Addr().Is6() {
-		// an IPv6 gateway must not be covered by a route to another device, so the old one cannot be replaced in place
 		d.set(Op{Kind: RouteDel, Key: k, Route: have})
 		have, ok = Route{}, false
 	}

@@ -74,8 +74,16 @@ func (d *differ) isBlocking(have Link) bool {
 	return false
 }
 
+// own makes have a copy, so that things can be taken from it.
+func (d *differ) own() {
+	if !d.copied {
+		d.have, d.copied = d.have.Clone(), true
+	}
+}
+
 // drop forgets what vanishes from the kernel together with a device.
 func (d *differ) drop(link string) {
+	d.own()
 	delete(d.have.Links, link)
 	maps.DeleteFunc(d.have.Addrs, func(a Addr, _ struct{}) bool { return a.Link == link })
 	maps.DeleteFunc(d.have.FDB, func(k FDBKey, _ FDBDest) bool { return k.Link == link })
@@ -84,5 +92,6 @@ func (d *differ) drop(link string) {
 }
 
 func (d *differ) flushNeighs(link string) {
+	d.own()
 	maps.DeleteFunc(d.have.Neighs, func(n Neigh, _ subnet.MAC) bool { return n.Link == link })
 }

@@ -155,29 +155,42 @@ func (e neighMsg) addTo(s State, link string) {
 	s.FDB[k] = FDBDest{Dst: e.dst, Port: e.port, Learned: !permanent}
 }
 
+// found is a route of the main table as a dump lists it.
+type found struct {
+	key   RouteKey
+	value Route
+	ours  bool
+}
+
 // dumpRoutes files the routes of the main table that are ours by protocol or by device. Where several routes have one
 // key, the first is the one that the kernel uses.
 func (c *Conn) dumpRoutes(ctx context.Context, s State, names map[int]string) error {
-	routes, err := byFamily(ctx, "routes", func(family int) ([]netlink.Route, error) {
-		return c.handle.RouteList(nil, family)
+	routes, err := byFamily(ctx, "routes", func(family int) (all []found, err error) {
+		err = c.handle.RouteListFilteredIter(family, &netlink.Route{}, 0, func(r netlink.Route) bool {
+			key, value, ours := routeValue(r, names)
+			all = append(all, found{key, value, ours})
+			return true
+		})
+		return all, err
 	})
 	others := map[RouteKey]int{}
 	for _, r := range routes {
-		key, value, ok := routeValue(r, names)
-		if !ok {
-			others[key]++
-			continue
-		}
-		if first, ok := s.Routes[key]; ok {
+		first, taken := s.Routes[r.key]
+		switch {
+		case !r.ours:
+			others[r.key]++
+		case taken:
 			first.More++
-			s.Routes[key] = first
-			continue
+			s.Routes[r.key] = first
+		default:
+			s.Routes[r.key] = r.value
 		}
-		s.Routes[key] = value
 	}
-	for key, r := range s.Routes {
-		r.More += others[key]
-		s.Routes[key] = r
+	for key, n := range others {
+		if r, ok := s.Routes[key]; ok {
+			r.More += n
+			s.Routes[key] = r
+		}
 	}
 	return err
 }
@@ -205,13 +218,13 @@ func routeValue(r netlink.Route, names map[int]string) (RouteKey, Route, bool) {
 }
 
 func routeType(t int) string {
-	names := map[int]string{
-		unix.RTN_UNICAST: "unicast", unix.RTN_BLACKHOLE: "blackhole", unix.RTN_UNREACHABLE: "unreachable",
-		unix.RTN_PROHIBIT: "prohibit", unix.RTN_LOCAL: "local", unix.RTN_BROADCAST: "broadcast",
-		unix.RTN_MULTICAST: "multicast", unix.RTN_THROW: "throw",
+	names := [...]string{
+		unix.RTN_UNICAST: "unicast", unix.RTN_LOCAL: "local", unix.RTN_BROADCAST: "broadcast", unix.RTN_ANYCAST: "anycast",
+		unix.RTN_MULTICAST: "multicast", unix.RTN_BLACKHOLE: "blackhole", unix.RTN_UNREACHABLE: "unreachable",
+		unix.RTN_PROHIBIT: "prohibit", unix.RTN_THROW: "throw",
 	}
-	if name, ok := names[t]; ok {
-		return name
+	if t > 0 && t < len(names) {
+		return names[t]
 	}
 	return fmt.Sprintf("type-%d", t)
 }

@@ -170,6 +170,7 @@ func (f *Fake) flush(link string, down bool) {
 func (f *Fake) delLink(name string) {
 	d := differ{have: f.state}
 	d.drop(name)
+	f.state = d.have
 }
 
 // lastAddrGone takes the routes and neighbours of a device away when its last IPv4 address went.
