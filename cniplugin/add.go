@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -20,6 +21,7 @@ type attachment struct {
 	path    string // CNI_PATH
 	records ipam.Records
 	record  ipam.Record // what the delegate is given
+	subnets []netip.Prefix
 	lock    *ipam.Lock
 	began   time.Time
 	earlier []byte // record that was there before; nil without one
@@ -50,6 +52,7 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	a.subnets = n.Subnets
 	if a.record, err = recordOf(c, n); err != nil {
 		return err
 	}
@@ -88,7 +91,7 @@ func (p plugin) attach(a attachment) ([]byte, error) {
 	}
 	b := bridgeOf(a.record)
 	if store, ok := a.record.Store(); ok && b.name != "" {
-		if err := keepLiveNeighbours(p.ctx, b.name, store); err != nil {
+		if err := keepLiveNeighbours(p.ctx, b.name, store, a.subnets); err != nil {
 			p.note("%v", err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/weft-cni/weft/subnet/ipam"
@@ -18,14 +19,14 @@ import (
 // host-local does not hand them out a second time. Only a neighbour whose MAC the bridge has learned on a port counts:
 // the entry of a pod that is gone stays in the ARP cache, but not in the bridge. This sees IPv4 pods that talked
 // within the last minutes; the agent, which sees into the namespaces, mends the rest and finds the owners.
-func keepLiveNeighbours(ctx context.Context, bridgeName string, store ipam.Store) error {
+func keepLiveNeighbours(ctx context.Context, bridgeName string, store ipam.Store, subnets []netip.Prefix) error {
 	neighbours := arpCache(bridgeName)
 	if len(neighbours) == 0 {
 		return nil
 	}
 	var learned map[[6]byte]bool
 	for addr, mac := range neighbours {
-		if store.Has(addr) {
+		if !inAny(subnets, addr) || store.Has(addr) {
 			continue
 		}
 		if learned == nil {
@@ -43,6 +44,10 @@ func keepLiveNeighbours(ctx context.Context, bridgeName string, store ipam.Store
 		}
 	}
 	return nil
+}
+
+func inAny(ranges []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // arpCache reads the IPv4 neighbours of an interface (proc(5), net/arp).

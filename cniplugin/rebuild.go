@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/weft-cni/weft/subnet/ipam"
 )
@@ -48,16 +49,7 @@ func storeOf(c netConf) (ipam.Store, bool) {
 }
 
 func coversAll(ranges []netip.Prefix, addrs []netip.Addr) bool {
-	for _, a := range addrs {
-		in := false
-		for _, p := range ranges {
-			in = in || p.Contains(a)
-		}
-		if !in {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !inAny(ranges, a) })
 }
 
 // rangesOf gives one range a family around the addresses; its size does not matter for a release.
