@@ -29,7 +29,7 @@ func kept() Snapshot {
 
 func TestAKeptSnapshotComesBackAsItWas(t *testing.T) {
 	in := kept()
-	in.Problems = []Problem{{"n4", "Bad", "x"}}
+	in.Problems = []Problem{{Node: "n4", Reason: "Bad", Text: "x"}}
 	data, err := RenderCache(in)
 	if err != nil {
 		t.Fatal(err)

@@ -47,19 +47,17 @@ func (r *resolver) reportConflicts() {
 			if c.reason != first.reason || c.holder != first.holder {
 				break
 			}
-			r.report(c.claimant, c.reason, fmt.Sprintf("%s %s is also claimed by node %s: "+cures[c.reason],
-				words[c.reason], c.value, c.holder, c.holder))
+			r.report(subnet.Problem{Node: c.claimant, Reason: c.reason, Yields: true, Text: fmt.Sprintf(
+				"%s %s is also claimed by node %s: "+cures[c.reason], words[c.reason], c.value, c.holder, c.holder)})
 		}
 		others := "node " + first.claimant
 		if n > 1 {
 			others += fmt.Sprintf(" and %d more", n-1)
 		}
-		r.report(first.holder, first.reason, fmt.Sprintf("%s %s is also claimed by %s: "+cures[first.reason],
-			words[first.reason], first.value, others, first.holder))
+		r.report(subnet.Problem{Node: first.holder, Reason: first.reason, Text: fmt.Sprintf(
+			"%s %s is also claimed by %s: "+cures[first.reason], words[first.reason], first.value, others, first.holder)})
 		i += n
 	}
 }
 
-func (r *resolver) report(node, reason, text string) {
-	r.out.Problems = append(r.out.Problems, subnet.Problem{Node: node, Reason: reason, Text: text})
-}
+func (r *resolver) report(p subnet.Problem) { r.out.Problems = append(r.out.Problems, p) }

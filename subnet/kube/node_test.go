@@ -189,7 +189,7 @@ func TestParseSelfReadsWhatIsThereAndNamesWhatIsNot(t *testing.T) {
 	want := subnet.Self{
 		Name: "b", UID: "ub", Exists: true, PodCIDRs: prefixes("10.244.2.0/24", "fd00:10:244:2::/64"),
 		InternalIP: [2]netip.Addr{addr("192.168.50.2"), addr("fd00::2")}, NetworkUnavailable: "Unknown",
-		NodePublicIP: [2]netip.Addr{addr("192.168.50.2")}, Overwrite: [2]netip.Addr{addr("203.0.113.7")},
+		PublicIP: [2]netip.Addr{addr("192.168.50.2"), addr("fd00::2")}, NodePublicIP: [2]netip.Addr{addr("192.168.50.2")}, Overwrite: [2]netip.Addr{addr("203.0.113.7")},
 		MAC: [2]subnet.MAC{{10, 0, 0, 0, 0, 2}, {10, 0, 0, 0, 6, 2}}, Port: 4789,
 		Announced: map[string]string{},
 	}

@@ -1,6 +1,11 @@
 package kube
 
-import "github.com/weft-cni/weft/subnet"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weft-cni/weft/subnet"
+)
 
 // Reasons of the problems that this package reports.
 const (
@@ -16,8 +21,10 @@ const (
 	ReasonPublicIPConflict = "PublicIPConflict"
 )
 
-// SelfProblems picks the problems of the own node out of a snapshot. A conflict among them means that other nodes may
-// send the own pods' packets elsewhere; a node that reports itself ready then would not be telling the truth.
+// ErrYields tells that an older node has what this one claims. Only an administrator can mend it.
+var ErrYields = errors.New("an older node has it")
+
+// SelfProblems picks the problems of the own node out of a snapshot.
 func SelfProblems(s subnet.Snapshot) []subnet.Problem {
 	var own []subnet.Problem
 	for _, p := range s.Problems {
@@ -26,4 +33,17 @@ func SelfProblems(s subnet.Snapshot) []subnet.Problem {
 		}
 	}
 	return own
+}
+
+// CheckYields is an error, wrapping ErrYields, when other nodes send to an older node what is for this one: then this
+// node must not call itself ready. The older node goes on and is not troubled. sharedIP accepts a public IP that two
+// nodes announce.
+func CheckYields(s subnet.Snapshot, sharedIP bool) error {
+	var errs []error
+	for _, p := range SelfProblems(s) {
+		if p.Yields && !(sharedIP && p.Reason == ReasonPublicIPConflict) {
+			errs = append(errs, fmt.Errorf("%w: %s", ErrYields, p.Text))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -202,6 +203,28 @@ func TestP12ABadHalfIsKeptBesideAGoodOne(t *testing.T) {
 	want.Endpoints[subnet.IPv4].PublicIP = netip.MustParseAddr("192.168.50.9")
 	if len(r.Peers) != 1 || r.Peers[0] != want {
 		t.Error(show(r))
+	}
+}
+
+func TestOnlyTheYoungerNodeOfAConflictYields(t *testing.T) {
+	for name, c := range map[string]struct {
+		claims []Claim
+		shared bool
+		want   bool
+	}{
+		"nothing in conflict":            {[]Claim{claim("b", 1, "10.244.2.0/24", 2, 2)}, false, false},
+		"an older node with our range":   {[]Claim{claim("b", 1, "10.244.1.0/24", 2, 2)}, true, true},
+		"a younger node with our range":  {[]Claim{claim("b", 11, "10.244.1.0/24", 2, 2)}, false, false},
+		"I-01 an older with our address": {[]Claim{claim("b", 1, "10.244.2.0/24", 1, 2)}, false, true},
+		"I-01 that may be shared":        {[]Claim{claim("b", 1, "10.244.2.0/24", 1, 2)}, true, false},
+		"an older node with our MAC":     {[]Claim{claim("b", 1, "10.244.2.0/24", 2, 1)}, true, true},
+		"others in conflict":             {[]Claim{claim("b", 1, "10.244.2.0/24", 2, 2), claim("c", 2, "10.244.2.0/24", 3, 3)}, false, false},
+	} {
+		v := viewOf(c.claims...)
+		err := CheckYields(subnet.Snapshot{Self: v.Self, Problems: Resolve(v).Problems}, c.shared)
+		if (err != nil) != c.want || err != nil && !errors.Is(err, ErrYields) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

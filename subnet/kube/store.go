@@ -165,7 +165,7 @@ func (c Claim) equal(d Claim) bool {
 func sameSelf(a, b subnet.Self) bool {
 	return a.Name == b.Name && a.UID == b.UID && a.Exists == b.Exists && a.PodCIDRs == b.PodCIDRs &&
 		a.InternalIP == b.InternalIP && maps.Equal(a.Announced, b.Announced) && a.NetworkUnavailable == b.NetworkUnavailable &&
-		a.NodePublicIP == b.NodePublicIP && a.Overwrite == b.Overwrite && a.MAC == b.MAC && a.Port == b.Port
+		a.NodePublicIP == b.NodePublicIP && a.PublicIP == b.PublicIP && a.Overwrite == b.Overwrite && a.MAC == b.MAC && a.Port == b.Port
 }
 
 func sameSnapshot(a, b subnet.Snapshot) bool {
