@@ -16,6 +16,7 @@ import (
 	"github.com/weft-cni/weft/backend/underlay"
 	"github.com/weft-cni/weft/backend/vxlan"
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/kube"
 )
 
 // host is the kernel as the data plane needs it: what is ours, and what is around it.
@@ -101,7 +102,7 @@ func (p *plane) sync(ctx context.Context, in input) error {
 	p.metrics.peers.Set(float64(len(in.snap.Peers)))
 	p.report(next)
 	p.applied.Store(&next)
-	return errors.Join(shared, overlaps(next, host))
+	return errors.Join(shared, kube.CheckYields(in.snap, p.cfg.Iface.AllowShared), overlaps(next, host))
 }
 
 // choose fills in the own end of the overlay: underlay, port and MAC.

@@ -1,0 +1,302 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-cni/weft/backend"
+	"github.com/weft-cni/weft/backend/install"
+	"github.com/weft-cni/weft/backend/traffic"
+	"github.com/weft-cni/weft/backend/underlay"
+	"github.com/weft-cni/weft/backend/vxlan"
+	"github.com/weft-cni/weft/subnet"
+)
+
+func TestAWrongNetConfIsReportedAndAMendedOneIsTaken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "net-conf.json")
+	changes := 0
+	c := &confFile{path: path, log: quiet(), changed: func() { changes++ }}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.sync(t.Context()); err == nil || c.load() != nil {
+		t.Errorf("without a file: %v", err)
+	}
+	write(`{"Backend": {"Type": "vxlan"}}`)
+	for range 2 { // the second read finds the same bytes and says the same
+		if err := c.sync(t.Context()); err == nil || !strings.Contains(err.Error(), "Network") {
+			t.Errorf("without a Network: %v", err)
+		}
+	}
+	write(plainConf)
+	if err := c.sync(t.Context()); err != nil || c.load() == nil || changes != 1 {
+		t.Errorf("mended: %v, %d changes", err, changes)
+	}
+	write(plainConf + "\n")
+	if err := c.sync(t.Context()); err != nil || changes != 1 {
+		t.Errorf("same content: %v, %d changes", err, changes)
+	}
+	write(`{`)
+	if err := c.sync(t.Context()); err == nil || c.load() == nil {
+		t.Errorf("broken later: %v; the last good one has to stay", err)
+	}
+}
+
+func TestSystemdIsToldOnceTheNodeIsReady(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	c, err := net.ListenPacket("unixgram", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	d := newDaemon(Config{NotifySocket: path}, quiet(), nil)
+	for part := range d.board.reasons {
+		d.board.set(part, nil)
+	}
+	if err := d.notify(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 64)
+	n, _, err := c.ReadFrom(buf)
+	if err != nil || string(buf[:n]) != "READY=1" {
+		t.Errorf("%q, %v", buf[:n], err)
+	}
+	if err := notifyReady(t.Context(), ""); err != nil {
+		t.Errorf("nobody asked: %v", err)
+	}
+	if err := notifyReady(t.Context(), path+".gone"); err == nil {
+		t.Error("a socket that is gone is no error")
+	}
+}
+
+func TestALoopThatHangsIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDaemon(Config{}, quiet(), nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		hang := make(chan struct{})
+		done := make(chan error, 1)
+		go func() {
+			done <- d.run(ctx, d.side("stuck", time.Second, func(context.Context) error { <-hang; return nil }))
+		}()
+		synctest.Wait()
+		if err := d.turning.alive(); err != nil {
+			t.Errorf("at start: %v", err)
+		}
+		time.Sleep(stuckAfter + time.Second)
+		if err := d.turning.alive(); err == nil || !strings.Contains(err.Error(), `"stuck"`) {
+			t.Errorf("after five minutes: %v", err)
+		}
+		close(hang)
+		synctest.Wait()
+		if err := d.turning.alive(); err != nil {
+			t.Errorf("it turns again: %v", err)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWaitingForAnotherPartIsNoFailureAndAnErrorIsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		d := newDaemon(Config{}, slog.New(slog.NewTextHandler(&log, nil)), nil)
+		result := errWaitingPlane
+		l := d.gate(partRules, time.Minute, func(context.Context) error { return result })
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = d.run(ctx, l) }()
+		synctest.Wait()
+		if got := d.board.verdict().String(); !strings.Contains(got, "rules: waiting for the data plane") || strings.Contains(log.String(), "sync failed") {
+			t.Errorf("board %q, log %q", got, log.String())
+		}
+		result = errors.New("nft is missing")
+		l.Poke()
+		time.Sleep(settle)
+		synctest.Wait()
+		if got := d.board.verdict().String(); !strings.Contains(got, "rules: nft is missing") || !strings.Contains(log.String(), "nft is missing") {
+			t.Errorf("board %q, log %q", got, log.String())
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+func TestUntilTriesAgainUntilItWorks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDaemon(Config{}, quiet(), nil)
+		tries := 0
+		begin := time.Now()
+		ok := d.until(t.Context(), partLock, func(context.Context) error {
+			if tries++; tries < 4 {
+				return errors.New("taken")
+			}
+			return nil
+		})
+		if took := time.Since(begin); !ok || tries != 4 || took > 4*time.Second {
+			t.Errorf("ok %v after %d tries and %s", ok, tries, took)
+		}
+		if strings.Contains(d.board.verdict().String(), partLock) {
+			t.Errorf("board: %s", d.board.verdict())
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if d.until(ctx, partLock, func(context.Context) error { return errors.New("no") }) {
+			t.Error("true although ctx ended first")
+		}
+	})
+}
+
+// planned is what the data plane hands on for one node with one peer.
+func planned(t *testing.T) *applied {
+	t.Helper()
+	conf, _, err := subnet.ParseNetConf([]byte(plainConf))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &applied{Conf: conf, Snapshot: subnet.Snapshot{
+		Self: self("10.244.1.0/24"), Peers: []subnet.Peer{peer("b", 2)}, NodeAddrs: []netip.Addr{netip.MustParseAddr("192.168.50.2")},
+	}}
+	a.Underlay[0] = underlay.Underlay{Link: "eth0", Index: 2, MTU: 1500, Addr: netip.MustParseAddr("192.168.50.1")}
+	a.VXLAN = vxlan.Config{VNI: 1, Port: 4789, VTEPs: [2]vxlan.VTEP{{
+		PodCIDR: netip.MustParsePrefix("10.244.1.0/24"), Local: a.Underlay[0].Addr, Parent: 2, ParentName: "eth0", UnderlayMTU: 1500, MAC: subnet.MAC{2, 1},
+	}}}
+	return a
+}
+
+func TestTheRulesFollowFlagsAndCluster(t *testing.T) {
+	r := &rules{cfg: Config{Traffic: Traffic{Masquerade: true, Exclude: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, ExcludeNodes: true, Forward: true, ForwardPlace: "last"}}}
+	got := r.config(planned(t))
+	want := traffic.Config{
+		Nets:       [2]traffic.Net{{Network: netip.MustParsePrefix("10.244.0.0/16"), PodCIDR: netip.MustParsePrefix("10.244.1.0/24")}},
+		Masquerade: true, Exclude: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.168.50.2/32")},
+		Forward: true, ForwardPlace: traffic.PlaceLast, Port: 4789, Peers: []netip.AddrPort{netip.MustParseAddrPort("192.168.50.2:4789")},
+	}
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestC02TheFilesWaitForEveryOtherPart(t *testing.T) {
+	dir := t.TempDir()
+	b := newBoard(quiet(), partRules, partFiles, partAnnounce)
+	paths := Paths{NetConf: filepath.Join(dir, "net-conf.json"), SubnetFile: filepath.Join(dir, "run", "subnet.env"), CNIConf: filepath.Join(dir, "absent")}
+	collected := 0
+	p := &publisher{
+		cfg: Config{Paths: paths, Traffic: Traffic{Masquerade: true}}, log: quiet(), board: b, told: newTold(quiet()),
+		collect: func(context.Context, *applied) error { collected++; return nil },
+		plugins: install.NewKeeper(filepath.Join(dir, "source"), filepath.Join(dir, "bin")),
+	}
+	a := planned(t)
+	if err := p.sync(t.Context(), a); !errors.Is(err, errWaiting) || exists(paths.SubnetFile) {
+		t.Errorf("rules are missing, yet: %v", err)
+	}
+	b.set(partRules, nil)
+	if err := p.sync(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(paths.SubnetFile)
+	if want := "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"; err != nil || string(got) != want {
+		t.Errorf("subnet.env: %q, %v", got, err)
+	}
+	b.set(partRules, errors.New("nft flush"))
+	a.VXLAN.VTEPs[0].UnderlayMTU = 1400
+	if err := p.sync(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(paths.SubnetFile); !strings.Contains(string(got), "FLANNEL_MTU=1350") || collected != 1 {
+		t.Errorf("V-06: a smaller underlay: %q; collected %d times, want 1", got, collected)
+	}
+}
+
+func TestC16AForeignConfigurationBeforeOursIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	p := &publisher{cfg: Config{Paths: Paths{CNIConf: dir}}}
+	if err := p.foreign(); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "00-bridge.conf"), []byte(`{"name":"x","type":"bridge"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.foreign(); err == nil || !strings.Contains(err.Error(), "00-bridge.conf") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWhatStaysTrueIsSaidOnce(t *testing.T) {
+	var log bytes.Buffer
+	told := newTold(slog.New(slog.NewTextHandler(&log, nil)))
+	lines := func() int { n := strings.Count(log.String(), "\n"); log.Reset(); return n }
+	told.list("problem", []string{"a", "b"})
+	if n := lines(); n != 2 {
+		t.Errorf("%d lines, want 2", n)
+	}
+	told.list("problem", []string{"a", "b"})
+	if n := lines(); n != 0 {
+		t.Errorf("%d lines again", n)
+	}
+	told.list("problem", []string{"b", "c"})
+	if n := lines(); n != 1 {
+		t.Errorf("%d lines for one new", n)
+	}
+	told.list("problem", nil)
+	told.list("problem", []string{"b"})
+	if n := lines(); n != 1 {
+		t.Errorf("%d lines for one that came back", n)
+	}
+	many := make([]string, 100)
+	for i := range many {
+		many[i] = strings.Repeat("x", i+1)
+	}
+	told.list("problem", many)
+	if n := lines(); n != maxLines+1 {
+		t.Errorf("%d lines for a hundred, want %d", n, maxLines+1)
+	}
+}
+
+func TestTheEffectiveConfigIsOneLineAndItsProblemsAreJoined(t *testing.T) {
+	var log bytes.Buffer
+	slog.New(slog.NewTextHandler(&log, nil)).Info("starting", "config", Config{Iface: Iface{Names: []string{"eth0"}, PublicIP: [2]netip.Addr{netip.MustParseAddr("192.0.2.1")}}})
+	if n := strings.Count(log.String(), "\n"); n != 1 || !strings.Contains(log.String(), "eth0") || !strings.Contains(log.String(), "192.0.2.1") {
+		t.Errorf("log: %q", log.String())
+	}
+	err := Config{Iface: Iface{Regexes: []string{"("}, From: "x", CanReach: "y"}, Health: Health{Port: -1}}.Validate()
+	for _, want := range []string{"--iface-regex", "--iface-from", "--iface-can-reach", "--healthz-port", "--iptables-resync", "--forward-rules-place", "--kube-annotation-prefix", "--subnet-file"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s is not complained of: %v", want, err)
+		}
+	}
+}
+
+func TestPokesArePassedOnUntilTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from := make(chan struct{}, 1)
+		l := &backend.Loop{Sync: func(context.Context) error { return nil }}
+		n := 0
+		done := make(chan struct{})
+		go func() { defer close(done); pokeOn(t.Context(), from, l.Poke, func() { n++ }) }()
+		poke(from)
+		poke(from)
+		synctest.Wait()
+		if n == 0 {
+			t.Error("no poke arrived")
+		}
+		close(from)
+		<-done
+	})
+}
