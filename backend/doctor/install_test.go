@@ -1,0 +1,83 @@
+package doctor
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// flannelSet is a DaemonSet as flannel's manifest makes it.
+func flannelSet(namespace, name string) *appsv1.DaemonSet {
+	return &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: appsv1.DaemonSetSpec{
+		Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{
+				Image: "flannel:v0.28.9", Command: []string{"/opt/bin/flanneld"}, Args: []string{"--ip-masq", "--kube-subnet-mgr", "--iface=eth1"},
+				Env: []corev1.EnvVar{{Name: "FLANNELD_V", Value: "1"}, {Name: "POD_NAME"}},
+			}},
+			Volumes: []corev1.Volume{{Name: "cfg", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "kube-flannel-cfg"},
+			}}}},
+		}},
+	}}
+}
+
+func flannelConfig(namespace string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kube-flannel-cfg"}, Data: map[string]string{
+		"net-conf.json": `{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}}`,
+		"cni-conf.json": `{"name": "cbr0", "cniVersion": "0.3.1", "plugins": [{"type": "flannel"}, {"type": "portmap"}]}`,
+	}}
+}
+
+func TestTheRunningFlannelIsFoundAndRead(t *testing.T) {
+	other := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}}
+	client := fake.NewClientset(flannelSet("kube-system", "kube-flannel-ds-amd64"), flannelSet("kube-flannel", "kube-flannel-ds"), other, flannelConfig("kube-flannel"))
+	got, err := running(t.Context(), client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Install{
+		Namespace: "kube-flannel", DaemonSet: "kube-flannel-ds", Images: []string{"flannel:v0.28.9"},
+		Args: []string{"--ip-masq", "--kube-subnet-mgr", "--iface=eth1"}, Env: map[string]string{"FLANNELD_V": "1"},
+		NetConf: `{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}}`, Plugins: []string{"flannel", "portmap"}, CNIName: "cbr0",
+		Others: []string{"kube-system/kube-flannel-ds-amd64"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWhatIsNotThereIsNamed(t *testing.T) {
+	if _, err := running(t.Context(), fake.NewClientset()); err == nil || !strings.Contains(err.Error(), "nothing to migrate") {
+		t.Errorf("no flannel: %v", err)
+	}
+	if _, err := running(t.Context(), fake.NewClientset(flannelSet("kube-flannel", "x"))); err == nil || !strings.Contains(err.Error(), "kube-flannel/kube-flannel-cfg") {
+		t.Errorf("no ConfigMap: %v", err)
+	}
+	broken := flannelConfig("kube-flannel")
+	broken.Data["cni-conf.json"] = "{"
+	if _, err := running(t.Context(), fake.NewClientset(flannelSet("kube-flannel", "x"), broken)); err == nil || !strings.Contains(err.Error(), "cni-conf.json") {
+		t.Errorf("broken conflist: %v", err)
+	}
+}
+
+func TestOurOwnManifestIsReadTheSameWay(t *testing.T) {
+	got, err := shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Namespace != "kube-flannel" || got.DaemonSet != "kube-flannel-ds" || got.CNIName != "cbr0" || !strings.Contains(got.NetConf, "10.244.0.0/16") {
+		t.Errorf("got %+v", got)
+	}
+	if diff := cmp.Diff([]string{"flannel", "portmap", "bandwidth"}, got.Plugins); diff != "" {
+		t.Error(diff)
+	}
+	theirs := stock()
+	if findings := Compare(theirs, got); len(findings) != 0 {
+		t.Errorf("stock flannel against our manifest: %+v", findings)
+	}
+}
