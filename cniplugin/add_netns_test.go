@@ -123,6 +123,17 @@ func TestC08AFullRangeIsExplained(t *testing.T) {
 		"the oldest, 10.244.1.3, since "+old.UTC().Format(time.RFC3339)+" by dead3/eth0", "flanneld doctor")
 }
 
+func TestK08ABridgeWithTheAddressOfAnotherRangeIsExplained(t *testing.T) {
+	w := newWorld(t)
+	w.run("ip", "link", "add", "cni0", "type", "bridge")
+	w.run("ip", "addr", "add", "10.244.9.1/24", "dev", "cni0")
+	_, err := w.call("ADD", w.pod("k08"), w.conf())
+	wantCode(t, err, types.ErrInternal, `"cni0" already has an IP address different from 10.244.1.1/24`, "the agent takes the old address off")
+	if len(w.reserved())+len(w.recorded()) != 0 {
+		t.Errorf("left %q, %q", w.reserved(), w.recorded())
+	}
+}
+
 func TestC10AnAddressThatLivesWithoutAReservationIsNotHandedOut(t *testing.T) {
 	w := newWorld(t)
 	p := w.pod("c10a")

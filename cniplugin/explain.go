@@ -8,10 +8,13 @@ import (
 	"github.com/weft-cni/weft/subnet/ipam"
 )
 
-// explain adds to host-local's answer on a full range what an operator asks next: how many addresses are taken, since
-// when, and who gives them back.
+// explain adds to an answer of the delegate what an operator asks next. On a full range that is how many addresses are
+// taken, since when, and who gives them back.
 func explain(err error, r ipam.Record) string {
 	msg := err.Error()
+	if strings.Contains(msg, "already has an IP address different from") {
+		return msg + "; the node was given another range: the agent takes the old address off once no pod of that range lives"
+	}
 	store, ok := r.Store()
 	if !ok || !strings.Contains(msg, "no IP addresses available") {
 		return msg

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -259,31 +261,92 @@ func TestC19APodReachesItselfThroughItsService(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	t.Cleanup(func() { w.run("nft", "delete", "table", "ip", "svc") })
-	script := `
-import socket, threading
-def serve(s):
-    while True:
-        d, a = s.recvfrom(100)
-        got.append(d); s.sendto(d, a)
-got = []
-u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(("0.0.0.0", 7000))
-threading.Thread(target=serve, args=(u,), daemon=True).start()
-l = socket.create_server(("0.0.0.0", 7000))
-c = socket.create_connection(("10.96.0.10", 7000), 3); l.accept()
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(1)
-for i in range(20):
-    s.sendto(b"%d" % i, ("10.96.0.10", 7000)); s.recv(100)
-try: s.recv(100); print("an answer came twice")
-except TimeoutError: pass
-print("tcp ok, udp", len(got))`
-	out, err := exec.Command("ip", "netns", "exec", "c19", "python3", "-c", script).CombinedOutput()
-	if err != nil || strings.TrimSpace(string(out)) != "tcp ok, udp 20" {
-		t.Errorf("%v: %s", err, out)
+	service := "10.96.0.10:7000"
+	var udp, tcp net.Conn
+	var got atomic.Int32
+	w.within(p, func() error {
+		server, err := net.ListenPacket("udp4", ":7000")
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = server.Close() })
+		go echo(server, "c19", &got)
+		listener, err := net.Listen("tcp4", ":7000")
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = listener.Close() })
+		if tcp, err = net.DialTimeout("tcp4", service, 3*time.Second); err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = tcp.Close() })
+		udp, err = net.Dial("udp4", service)
+		return err
+	})
+	defer func() { _ = udp.Close() }()
+	for i := range 20 {
+		if answer := ask(udp, 3*time.Second); answer != "c19" {
+			t.Fatalf("datagram %d: the answer is %q", i, answer)
+		}
+	}
+	if answer := ask(udp, 3*time.Second); answer != "c19" || got.Load() != 21 {
+		t.Errorf("%q; %d datagrams came of 21", answer, got.Load())
+	}
+	if answer := hear(udp, 300*time.Millisecond); answer != "" {
+		t.Error("an answer came twice")
 	}
 	if o := w.run("ip", "-d", "link", "show", "cni0"); strings.Contains(o, "PROMISC") {
 		t.Error("the bridge is promiscuous")
 	}
 	w.del(p)
+}
+
+// A resolver's client keeps its socket: its flow must not go on to the pod that was there before.
+func TestC20AUDPHostPortReachesTheNextPodAtOnce(t *testing.T) {
+	w := newWorld(t)
+	client := w.pod("c20-client")
+	w.run("ip", "link", "add", "toclient", "type", "veth", "peer", "name", "eth0", "netns", "c20-client")
+	t.Cleanup(func() { w.run("ip", "link", "del", "toclient") })
+	w.run("ip", "addr", "add", "192.0.2.1/30", "dev", "toclient")
+	w.run("ip", "link", "set", "toclient", "up")
+	w.run("ip", "-n", "c20-client", "addr", "add", "192.0.2.2/30", "dev", "eth0")
+	w.run("ip", "-n", "c20-client", "link", "set", "eth0", "up")
+	w.run("ip", "-n", "c20-client", "route", "add", "default", "via", "192.0.2.1")
+	ctx, l, c := context.Background(), w.list("1.0.0", portmap()), w.cni()
+	var socket net.Conn
+	for i := range 3 {
+		p := w.pod(fmt.Sprintf("c20-%d", i))
+		rt := p.runtimeConf()
+		rt.CapabilityArgs = map[string]any{"portMappings": []map[string]any{{"hostPort": 8053, "containerPort": 53, "protocol": "udp"}}}
+		_, err := c.AddNetworkList(ctx, l, rt)
+		w.must(err)
+		var server net.PacketConn
+		w.within(p, func() (err error) {
+			server, err = net.ListenPacket("udp4", ":53")
+			return err
+		})
+		go echo(server, p.id, new(atomic.Int32))
+		if socket == nil {
+			w.within(client, func() (err error) {
+				socket, err = net.Dial("udp4", "192.0.2.1:8053")
+				return err
+			})
+			defer func() { _ = socket.Close() }()
+		}
+		start, answer := time.Now(), ""
+		for answer != p.id && time.Since(start) < 10*time.Second {
+			answer = ask(socket, 100*time.Millisecond)
+		}
+		if took := time.Since(start); answer != p.id || took > time.Second {
+			t.Errorf("pod %d: %q after %v, want its answer within a second", i, answer, took)
+		}
+		_ = server.Close()
+		w.must(c.DelNetworkList(ctx, l, rt))
+		for range 3 { // the client goes on while there is no pod
+			_ = ask(socket, 20*time.Millisecond)
+		}
+	}
+	w.empty()
 }
 
 func TestTheRuntimesCacheIsReadable(t *testing.T) {
