@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -294,54 +293,44 @@ func testEvents(w *world) {
 	}
 }
 
-// testProblems meets more bad Nodes than the log shows, and their return.
+// testProblems has every kind of bad Node at once among good ones, and their cure.
 func testProblems(w *world) {
-	for i := range 12 {
+	spoiled := []map[string]string{
+		{"public-ip": "nonsense"}, {"public-ip": ""}, {"public-ip": "fd00::1"}, {"backend-data": "null"}, {"backend-data": `{"VNI":1,`},
+		{"backend-data": `{"VNI":1,"VtepMAC":"01:00:5e:00:00:01"}`}, {"backend-port": "0"}, {"backend-type": "host-gw"},
+	}
+	for i, spoil := range spoiled {
 		notes := annotations(ip2, mac2)
-		notes[string(flannelPrefix)+"public-ip"] = "nonsense"
-		w.node(fmt.Sprintf("bad%02d", i), fmt.Sprintf("10.244.%d.0/24", 100+i), notes)
+		for k, v := range spoil {
+			notes[string(flannelPrefix)+k] = v
+		}
+		w.node(fmt.Sprintf("bad%d", i), fmt.Sprintf("10.244.%d.0/24", 100+i), notes)
 	}
-	var log safeBuffer
-	s := kube.NewSource(kube.SourceConfig{Client: w.client(), NodeName: "n1", Log: slog.New(slog.NewTextHandler(&log, nil)),
-		Rules: kube.Rules{Prefix: flannelPrefix, BackendType: "vxlan", Networks: podNetwork()}})
-	ctx, cancel := context.WithCancel(w.Context())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	defer func() { cancel(); <-done }()
-	problems := func(n int) {
-		w.Helper()
-		nstest.Eventually(w, 10*time.Second, func() error {
-			if snap, complete := s.Snapshot(); !complete || len(snap.Problems) != n {
-				return fmt.Errorf("complete=%v problems=%d", complete, len(snap.Problems))
-			}
-			return nil
-		})
+	w.node("good", "10.244.2.0/24", annotations(ip2, mac2))
+	w.node("plain", "10.244.3.0/24", nil)
+	s := w.source("n1")
+	w.peers(s, 10*time.Second, "good 10.244.2.0/24 192.168.50.2 0a:00:00:00:00:02")
+	snap, _ := s.Snapshot()
+	if len(snap.Problems) != len(spoiled) {
+		w.Errorf("%d problems of %d bad nodes: %v", len(snap.Problems), len(spoiled), snap.Problems)
 	}
-	problems(12)
-	for i := range 12 {
-		w.patch(fmt.Sprintf("bad%02d", i), string(types.MergePatchType),
-			fmt.Sprintf(`{"metadata":{"annotations":{"%spublic-ip":"192.168.50.%d","%sbackend-data":"{\"VNI\":1,\"VtepMAC\":\"0a:00:00:00:01:%02x\"}"}}}`,
-				flannelPrefix, 100+i, flannelPrefix, i))
+	want := []string{}
+	for i := range spoiled {
+		ip, mac := fmt.Sprintf("192.168.50.%d", 100+i), fmt.Sprintf("0a:00:00:00:01:%02x", i)
+		notes := annotations(ip, mac)
+		notes[string(flannelPrefix)+"backend-port"] = "4789"
+		body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": notes}})
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.patch(fmt.Sprintf("bad%d", i), string(types.MergePatchType), string(body))
+		want = append(want, fmt.Sprintf("bad%d 10.244.%d.0/24 %s %s", i, 100+i, ip, mac))
 	}
-	problems(0)
-	text := log.String()
-	if n := strings.Count(text, "cannot be taken as it is"); n != 10 || !strings.Contains(text, "more nodes have problems") {
-		w.Errorf("%d warnings, want 10 and a word on the rest:\n%s", n, text)
+	w.peers(s, 3*time.Second, append(want, "good 10.244.2.0/24 192.168.50.2 0a:00:00:00:00:02")...)
+	if snap, _ := s.Snapshot(); len(snap.Problems) != 0 {
+		w.Errorf("problems after the cure: %v", snap.Problems)
 	}
 }
-
-// safeBuffer is a log for several goroutines.
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-func (s *safeBuffer) String() string { s.mu.Lock(); defer s.mu.Unlock(); return s.b.String() }
 
 // testDuel has two agents under one name, as on a cloned machine.
 func testDuel(w *world) {

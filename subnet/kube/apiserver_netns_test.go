@@ -256,7 +256,7 @@ func TestAgainstARealAPIServer(t *testing.T) {
 		{"two agents of one name do not storm the server", testDuel},
 		{"TLS and HTTP/2 through a restart of the server", testTLS},
 		{"an Event said twice is one", testEvents},
-		{"P-12 many bad nodes are few lines", testProblems},
+		{"P-12 bad nodes are skipped one by one and come back", testProblems},
 		{"K-07 unregistering takes off what is ours", testK07},
 		{"flannel's own ClusterRole is enough", testFlannelRole},
 	} {

@@ -59,31 +59,6 @@ func (s *Source) publish(now time.Time) time.Time {
 	}
 	s.touched = v.touched
 	s.published.Store(next)
-	s.logProblems(old.snapshot.Problems, next.snapshot.Problems)
 	poke(s.changed)
 	return expires
-}
-
-// logProblems says what became wrong and what became right again, once each, in a few lines at most.
-func (s *Source) logProblems(old, now []subnet.Problem) {
-	const most = 10
-	for i, p := range without(now, old) {
-		if i == most {
-			s.log.Warn("more nodes have problems: see the doctor or the metrics", "problems", len(now))
-			break
-		}
-		s.log.Warn("node cannot be taken as it is", "node", p.Node, "reason", p.Reason, "problem", p.Text)
-	}
-	if len(old) > 0 && len(now) == 0 {
-		s.log.Info("no node has a problem any more")
-	}
-}
-
-// without lists those of a that are not in b.
-func without(a, b []subnet.Problem) []subnet.Problem {
-	known := map[subnet.Problem]bool{}
-	for _, p := range b {
-		known[p] = true
-	}
-	return slices.DeleteFunc(slices.Clone(a), func(p subnet.Problem) bool { return known[p] })
 }
