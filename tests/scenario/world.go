@@ -107,7 +107,9 @@ func (w *World) kill(m *Machine) {
 	m.alive = false
 }
 
-// leave takes the API away, or brings it back. Who could not be judged when it went may have missed something.
+// leave takes the API away, or brings it back. Who could not be judged when it went may have missed something, and who
+// was started meanwhile knows nothing. Both lose a part of their announcement when it is back: that it is there again
+// shows that they have seen the cluster.
 func (w *World) leave(away bool) error {
 	if away && !w.away {
 		seen := w.living()
@@ -116,12 +118,18 @@ func (w *World) leave(away bool) error {
 		}
 	}
 	w.away = away
-	if !away {
-		for _, m := range w.machines {
-			m.blind = false
-		}
+	if err := w.cluster.leave(away); err != nil || away {
+		return err
 	}
-	return w.cluster.leave(away)
+	for name, m := range w.machines {
+		if _, there := w.cluster.record(name); m.blind && m.alive && there {
+			if err := w.cluster.change(name, func(r *Record) error { return r.set("port", "") }); err != nil {
+				return err
+			}
+		}
+		m.blind = false
+	}
+	return nil
 }
 
 // number is the number in a node's name: n12 is 12.
