@@ -49,7 +49,7 @@ func OpenAt(fd int) (*Conn, error) {
 func open(c *Conn) (*Conn, error) {
 	c.index = map[string]int{}
 	var err error
-	if c.handle, err = netlink.NewHandleAt(c.nsHandle(), unix.NETLINK_ROUTE, unix.NETLINK_GENERIC); err != nil {
+	if c.handle, err = netlink.NewHandleAt(c.nsHandle(), unix.NETLINK_ROUTE); err != nil {
 		return nil, errors.Join(fmt.Errorf("open netlink: %w", err), c.ns.Close())
 	}
 	var serr, gerr error

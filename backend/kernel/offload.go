@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/vishvananda/netlink/nl"
@@ -60,20 +61,55 @@ func (c *Conn) setSoftChecksum(index int, soft bool) error {
 	return err
 }
 
-// ethtool starts a message about a device. The family's number differs from boot to boot.
+// ethtool starts a message about a device.
 func (c *Conn) ethtool(command uint8, flags, index int, headerFlags uint32) (*nl.NetlinkRequest, error) {
-	family, err := c.handle.GenlFamilyGet("ethtool")
+	family, err := c.genericFamily("ethtool")
 	if err != nil {
 		return nil, fmt.Errorf("find ethtool's netlink family: %w", err)
 	}
-	req := nl.NewNetlinkRequest(int(family.ID), flags)
-	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_GENERIC: c.generic}
-	req.AddData(&nl.Genlmsg{Command: command, Version: 1})
+	req := c.genericRequest(family, flags, command)
 	header := nl.NewRtAttr(unix.ETHTOOL_A_FEATURES_HEADER|unix.NLA_F_NESTED, nil)
 	header.AddRtAttr(unix.ETHTOOL_A_HEADER_DEV_INDEX, nl.Uint32Attr(uint32(index)))
 	header.AddRtAttr(unix.ETHTOOL_A_HEADER_FLAGS, nl.Uint32Attr(headerFlags))
 	req.AddData(header)
 	return req, nil
+}
+
+// genericHeader is struct genlmsghdr. The library's type for it holds two of the four bytes, and sends whatever lies
+// behind them in memory.
+type genericHeader [4]byte
+
+// Len is the number of bytes.
+func (h genericHeader) Len() int { return len(h) }
+
+// Serialize is the header as it is sent.
+func (h genericHeader) Serialize() []byte { return h[:] }
+
+// genericRequest starts a message of generic netlink.
+func (c *Conn) genericRequest(family, flags int, command uint8) *nl.NetlinkRequest {
+	req := nl.NewNetlinkRequest(family, flags)
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_GENERIC: c.generic}
+	req.AddData(genericHeader{command, genericVersion})
+	return req
+}
+
+// genericVersion is the version of both families that we speak.
+const genericVersion = 1
+
+// genericFamily asks for the number of a family, which differs from boot to boot.
+func (c *Conn) genericFamily(name string) (int, error) {
+	req := c.genericRequest(unix.GENL_ID_CTRL, 0, unix.CTRL_CMD_GETFAMILY)
+	req.AddData(nl.NewRtAttr(unix.CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated(name)))
+	msgs, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	if err != nil {
+		return 0, err
+	}
+	if len(msgs) > 0 && len(msgs[0]) >= nl.SizeofGenlmsg {
+		if id, ok := attribute(msgs[0][nl.SizeofGenlmsg:], unix.CTRL_ATTR_FAMILY_ID); ok && len(id) >= 2 {
+			return int(binary.NativeEndian.Uint16(id)), nil
+		}
+	}
+	return 0, unix.EBADMSG
 }
 
 // attribute finds one attribute of a message.
