@@ -45,7 +45,7 @@ func (w *world) settle() {
 func TestC18GCReleasesWhatIsNotValid(t *testing.T) {
 	w := newWorld(t)
 	w.version = "1.1.0"
-	pods := attachMany(w, 12)
+	pods := attachMany(w, 50)
 	w.write("networks/cbr0/10.244.1.200", "leaked\r\neth0")
 	w.write("networks/cbr0/10.244.1.201", "")
 	w.write("networks/other/10.244.1.200", "foreign\r\neth0")
@@ -68,12 +68,12 @@ func TestC18GCReleasesWhatIsNotValid(t *testing.T) {
 		t.Errorf("absent list (-want +got):\n%s", d)
 	}
 	gc(valid(pods...))
-	if n := len(w.reserved()); n != 13 || slices.Contains(w.recorded(), "broken") {
+	if n := len(w.reserved()); n != 51 || slices.Contains(w.recorded(), "broken") {
 		t.Errorf("all valid: %q, records %q", w.reserved(), w.recorded())
 	}
-	gc(valid(pods[:5]...))
-	if n := len(w.reserved()); n != 6 || len(w.recorded()) != 6 {
-		t.Errorf("five valid: %q, records %q", w.reserved(), w.recorded())
+	gc(valid(pods[:20]...))
+	if n := len(w.reserved()); n != 21 || len(w.recorded()) != 21 {
+		t.Errorf("twenty valid: %q, records %q", w.reserved(), w.recorded())
 	}
 	w.run("ip", "netns", "exec", pods[0].id, "ping", "-c1", "-W2", "10.244.1.1")
 	gc(with("cni.dev/valid-attachments", nil)) // libcni's empty list
