@@ -80,7 +80,7 @@ func (a *loopAgent) kill() {
 func (a *loopAgent) turn(w *World) error {
 	before := a.loop.LastTurn()
 	a.loop.Poke()
-	return w.within(patience, func() error {
+	return w.within(func() error {
 		if a.loop.LastTurn().After(before) {
 			return nil
 		}

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -54,5 +55,20 @@ func TestStoriesOnFakeKernels(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { tell(t, a, fakes()) })
 		})
+	}
+}
+
+func TestTheREADMEHasEveryWord(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(verbs()) > 15 {
+		t.Errorf("%d words: more than 15 are a programming language", len(verbs()))
+	}
+	for word := range verbs() {
+		if !strings.Contains(string(text), "\n| `"+word+" ") && !strings.Contains(string(text), "\n| `"+word+"`") {
+			t.Errorf("README.md does not tell of %q", word)
+		}
 	}
 }

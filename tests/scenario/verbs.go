@@ -227,7 +227,7 @@ func (s *story) expect(args []string) error {
 	if !ok {
 		return fmt.Errorf("the file has no section -- %s --", strings.Join(args, " "))
 	}
-	return s.within(patience, func() error {
+	return s.within(func() error {
 		have, err := m.box.Tables()
 		if err != nil {
 			return err
@@ -248,7 +248,7 @@ func (s *story) problem(args []string) error {
 	if err != nil {
 		return err
 	}
-	return s.within(patience, func() error {
+	return s.within(func() error {
 		if args[2] == "none" && !m.agent.complains(args[1], "") || args[2] != "none" && m.agent.complains(args[1], args[2]) {
 			return nil
 		}
@@ -266,7 +266,7 @@ func (s *story) ping(args []string) error {
 		return err
 	}
 	lost := len(args) > 2 && args[2] == "lost"
-	return s.within(patience, func() error {
+	return s.within(func() error {
 		err := s.flavour.ping(s.World, from, to)
 		if lost && err == nil {
 			return errors.New("the packet arrived")

@@ -210,7 +210,7 @@ func (w *World) announced(m *Machine, node Record, under Underlay) error {
 // synced waits until every living machine's kernel is as the model says of one and the same moment: while a machine
 // announces itself, what the others need is about to change.
 func (w *World) synced() error {
-	return w.within(patience, func() error {
+	return w.within(func() error {
 		records := w.cluster.view()
 		for _, m := range w.living() {
 			if err := w.compare(m, records); err != nil {
@@ -224,9 +224,9 @@ func (w *World) synced() error {
 	})
 }
 
-// within waits until a condition holds. What counts is time in which a calm machine would have answered: a pause that
+// within waits until a condition holds, but not longer than the promise allows. What counts is time in which a calm machine would have answered: a pause that
 // lasts much longer than asked for, or a condition that takes long to look at, says that others use the machine.
-func (w *World) within(limit time.Duration, condition func() error) error {
+func (w *World) within(condition func() error) error {
 	start, waited := time.Now(), time.Duration(0)
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		before := time.Now()
@@ -234,8 +234,8 @@ func (w *World) within(limit time.Duration, condition func() error) error {
 		if err == nil {
 			return nil
 		}
-		if waited > limit {
-			return fmt.Errorf("not within %v, by the clock %v: %w%s", limit, time.Since(start), err, w.logs())
+		if waited > patience {
+			return fmt.Errorf("not within %v, by the clock %v: %w%s", patience, time.Since(start), err, w.logs())
 		}
 		time.Sleep(pause)
 		waited += min(time.Since(before), 3*pause)
