@@ -68,6 +68,13 @@ ip neigh replace 10.244.2.0 lladdr 0a:00:00:00:00:02 dev flannel.1 nud permanent
 ip route add 10.244.2.0/24 via 10.244.2.0 dev flannel.1 proto 87 onlink
 `},
 		{"nothing to do gives nothing", node(2, 3), node(2, 3), ``},
+		{"uninstall: an empty state removes all that is ours, the device last", edited(node(2), func(s kernel.State) {
+			s.Routes[kernel.RouteKey{Dst: netip.MustParsePrefix("10.244.1.0/24"), Metric: 1<<32 - 1}] = kernel.Route{Ours: true, Type: "blackhole"}
+			s.Links["flannel.9"] = kernel.Link{Kind: "vlan"}
+		}), kernel.New(), `
+ip route del blackhole 10.244.1.0/24 proto 87 metric 4294967295
+ip link del flannel.1
+`},
 		{"a peer joins", node(2), node(2, 3), `
 bridge fdb replace 0a:00:00:00:00:03 dev flannel.1 dst 192.168.50.3 self permanent
 ip neigh replace 10.244.3.0 lladdr 0a:00:00:00:00:03 dev flannel.1 nud permanent
