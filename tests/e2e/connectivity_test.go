@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"errors"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -87,11 +89,15 @@ func serveOn(t *testing.T, m cluster.Machine) {
 	t.Helper()
 	server := m.Network().Command(t.Context(), "probe", "serve")
 	must(t, server.Start())
-	t.Cleanup(func() { server.Process.Kill(); server.Wait() })
+	killAtEnd(t, server)
 	eventually(t, 10*time.Second, "the server on "+m.Name+" listens", func() error {
 		_, err := m.Exec(t.Context(), curl("http://127.0.0.1:8080/hostname")...)
 		return err
 	})
+}
+
+func killAtEnd(t *testing.T, cmd *exec.Cmd) {
+	t.Cleanup(func() { _ = errors.Join(cmd.Process.Kill(), cmd.Wait()) }) // it ends by the signal
 }
 
 func nodeIP(t *testing.T, name string) string {

@@ -17,7 +17,6 @@ type shared struct {
 	*cluster.Cluster
 	product   cluster.Product
 	installed bool
-	pods      bool
 }
 
 var suite shared

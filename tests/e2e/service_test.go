@@ -118,7 +118,7 @@ func TestC20AUDPHostPortFollowsThePodThatReplacesAnother(t *testing.T) {
 	// One client, one source port, all the time: its conntrack entry never gets the chance to expire by itself.
 	client := suite.Outside.Command(t.Context(), "probe", "udp", "-every", "50ms", "-count", "2000", suite.Node(2).IP+":19001")
 	must(t, client.Start())
-	t.Cleanup(func() { client.Process.Kill(); client.Wait() })
+	killAtEnd(t, client)
 	_, err := suite.Kubectl(t.Context(), "delete", "pod", spec.name, "--timeout=60s")
 	must(t, err)
 	second := startPods(t, spec)[0]

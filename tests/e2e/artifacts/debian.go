@@ -25,6 +25,7 @@ func debianPackages() map[string]string {
 		"libseccomp-dev":  "/usr/include/seccomp.h",
 		"nftables":        "/usr/sbin/nft",
 		"pkg-config":      "/usr/bin/pkg-config",
+		"procps":          "/usr/bin/pkill",
 		"socat":           "/usr/bin/socat",
 		"tcpdump":         "/usr/bin/tcpdump",
 		"netcat-openbsd":  "/usr/bin/nc.openbsd",

@@ -128,6 +128,6 @@ func (c *Capture) end() error {
 	}
 	for range c.said { // until it is closed
 	}
-	c.cmd.Wait() // ended by a signal, as asked
+	_ = c.cmd.Wait() // ended by a signal, as asked
 	return nil
 }

@@ -67,7 +67,7 @@ func (c *Cluster) killCgroup(ctx context.Context) error {
 	return Eventually(ctx, 30*time.Second, "every process of the cluster is gone", func() error {
 		pids := cgroupProcesses(c.cgroup(""))
 		for _, pid := range pids {
-			unix.Kill(pid, unix.SIGKILL) // it may be gone already
+			_ = unix.Kill(pid, unix.SIGKILL) // it may be gone already
 		}
 		if len(pids) > 0 {
 			return fmt.Errorf("processes %v still run", pids)
@@ -84,7 +84,7 @@ func (c *Cluster) killNetns(ctx context.Context, host string) error {
 	}
 	for _, field := range strings.Fields(out) {
 		if pid, err := strconv.Atoi(field); err == nil {
-			unix.Kill(pid, unix.SIGKILL) // it may be gone already
+			_ = unix.Kill(pid, unix.SIGKILL) // it may be gone already
 		}
 	}
 	return nil

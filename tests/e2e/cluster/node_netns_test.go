@@ -72,7 +72,11 @@ func abandonNode(t *testing.T, cfg Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Down(context.Background()) })
+	t.Cleanup(func() {
+		if err := c.Down(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 	ctx := t.Context()
 	if err := c.build(ctx); err != nil {
 		t.Fatal(err)

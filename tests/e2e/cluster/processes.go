@@ -52,11 +52,11 @@ func cgroupDirs(name string) []string {
 	var dirs []string
 	roots, _ := filepath.Glob(filepath.Join(cgroupRoot, "*", name)) // the pattern is fixed and good
 	for _, root := range roots {
-		filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		_ = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() {
 				dirs = append(dirs, p)
 			}
-			return nil
+			return nil // a cgroup that goes away meanwhile is what we want
 		})
 	}
 	slices.Reverse(dirs)

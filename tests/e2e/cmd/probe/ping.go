@@ -75,7 +75,7 @@ func ping(o options) (any, error) {
 		}
 	}()
 	sent := pace(o, func(seq int) {
-		conn.WriteTo(echoRequest(id, seq), target)
+		_, _ = conn.WriteTo(echoRequest(id, seq), target) // one that could not be sent shows up as lost
 	})
 	time.Sleep(time.Second)
 	return answers.result(sent), nil

@@ -30,7 +30,7 @@ func serve(options) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	go accept(echo, func(c net.Conn) { io.Copy(c, c) })
+	go accept(echo, func(c net.Conn) { _, _ = io.Copy(c, c) })
 	go accept(transfer, serveTransfer)
 	go echoDatagrams(datagrams)
 	http.HandleFunc("/clientip", func(w http.ResponseWriter, r *http.Request) {
@@ -64,6 +64,6 @@ func echoDatagrams(c net.PacketConn) {
 		if err != nil {
 			return
 		}
-		c.WriteTo(buffer[:n], from)
+		_, _ = c.WriteTo(buffer[:n], from)
 	}
 }

@@ -34,8 +34,9 @@ func stream(o options) (any, error) {
 			r.Error = err.Error()
 		}
 	})
-	conn.(*net.TCPConn).CloseWrite()
-	conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if err := errors.Join(conn.(*net.TCPConn).CloseWrite(), conn.SetReadDeadline(time.Now().Add(30*time.Second))); err != nil && r.Error == "" {
+		r.Error = err.Error()
+	}
 	read := <-done
 	r.Received, r.MaxStall = read.Received, read.MaxStall
 	if r.Error == "" {
@@ -88,7 +89,7 @@ func udpEcho(o options) (any, error) {
 	for seq := range o.count {
 		var number [8]byte
 		binary.BigEndian.PutUint64(number[:], uint64(seq))
-		conn.Write(number[:])
+		_, _ = conn.Write(number[:]) // a datagram that could not be sent shows up as lost
 		time.Sleep(o.every)
 	}
 	time.Sleep(time.Second)
