@@ -29,9 +29,10 @@ type Status struct {
 	Time   time.Time `json:"time"`   // when the agent wrote this
 }
 
-// Render gives the bytes of the status file.
+// Render gives the bytes of the status file. The reason may be any text, an error of another program too: it is brought
+// to one line of bearable length, since a word that does not get out helps nobody.
 func (s Status) Render() ([]byte, error) {
-	s.Time = s.Time.UTC()
+	s.Time, s.Reason = s.Time.UTC(), oneLine(s.Reason)
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("render status: %w", err)
 	}
@@ -68,6 +69,20 @@ func ParseStatus(b []byte) (Status, error) {
 		return Status{}, fmt.Errorf("parse status: %w", err)
 	}
 	return in.Status, nil
+}
+
+// oneLine keeps the beginning of a long text, which is where errors name the action.
+func oneLine(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, ""))
+	if len(text) > maxReason {
+		text = strings.ToValidUTF8(text[:maxReason-len("...")], "") + "..."
+	}
+	return text
 }
 
 func (s Status) validate() error {

@@ -55,6 +55,25 @@ func TestParseStatusRefusesWhatItCannotTrust(t *testing.T) {
 	}
 }
 
+func TestRenderTakesAnyReason(t *testing.T) {
+	long := strings.Repeat("é", 4000)
+	for in, want := range map[string]string{
+		"nft: line 1:\n\tno such file\r\n": "nft: line 1:  no such file  ",
+		"caf\xff\x00":                      "caf ",
+		long:                               long[:4092] + "...",
+	} {
+		b, err := Status{Reason: in, Time: time.Now()}.Render()
+		if err != nil {
+			t.Errorf("%.40q: %v", in, err)
+			continue
+		}
+		got, err := ParseStatus(b)
+		if d := cmp.Diff(want, got.Reason); err != nil || d != "" {
+			t.Errorf("%.40q: %v (-want +got):\n%s", in, err, d)
+		}
+	}
+}
+
 func TestRenderRefusesAStatusThatParseWouldRefuse(t *testing.T) {
 	for _, s := range []Status{{}, {Time: time.Now()}, {Ready: true, Time: time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC)}} {
 		if b, err := s.Render(); err == nil {
