@@ -204,6 +204,17 @@ func testStaleList(w *world) {
 	if lists.Load() != 1 {
 		w.Errorf("%d lists, want 1", lists.Load())
 	}
+	w.api.Proxy.SetFault(noStreaming)
+	w.peers(w.source("n1"), 10*time.Second, "c 10.244.3.0/24 192.168.50.3 0a:00:00:00:00:03") // a real list, in protobuf
+}
+
+// noStreaming makes the server one that knows no streaming lists.
+func noStreaming(w http.ResponseWriter, r *http.Request) bool {
+	if r.URL.Query().Get("sendInitialEvents") != "true" {
+		return false
+	}
+	answer(w, http.StatusUnprocessableEntity)
+	return true
 }
 
 // list is a list of Nodes in JSON as the server gives it now.

@@ -45,6 +45,16 @@ func TestL01ManyNodesAreOneSnapshot(t *testing.T) {
 		return nil
 	})
 	t.Logf("6,000 Nodes after %v, %.1f MB of heap, %.1f MB resident", time.Since(began), float64(heap()-before)/1e6, float64(resident())/1e6)
+	api.Proxy.SetFault(noStreaming)
+	began = time.Now()
+	old := w.source("n00000")
+	nstest.Eventually(t, 30*time.Second, func() error {
+		if snap, complete := old.Snapshot(); !complete || len(snap.Peers) != 5999 {
+			return fmt.Errorf("complete=%v peers=%d: %s", complete, len(snap.Peers), old.Reason())
+		}
+		return nil
+	})
+	t.Logf("from a server without streaming lists after %v, %.1f MB resident", time.Since(began), float64(resident())/1e6)
 	drain(s)
 	began = time.Now()
 	builds := 0

@@ -159,12 +159,11 @@ func (s *Source) listWatch(ctx context.Context) cache.ListerWatcher {
 	nodes := s.cfg.Client.CoreV1().Nodes()
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, err := attempt(ctx, s.note, func() (*corev1.NodeList, error) { return nodes.List(ctx, o) })
+			list, err := attempt(ctx, s.note, func() (*corev1.NodeList, error) {
+				return listNodes(ctx, s.cfg.Client, o, s.cfg.Rules.Prefix)
+			})
 			if err != nil {
 				return nil, err
-			}
-			for i := range list.Items {
-				list.Items[i] = *slim(&list.Items[i], s.cfg.Rules.Prefix)
 			}
 			return list, nil
 		},

@@ -1,0 +1,126 @@
+package kube
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// encoded is a list of Nodes as a server sends it, in both forms.
+func encoded(t testing.TB, n int) (list *corev1.NodeList, proto, text []byte) {
+	t.Helper()
+	list = &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "77"}}
+	for i := range n {
+		list.Items = append(list.Items, *named(fmt.Sprintf("n%d", i), fmt.Sprint(i), func(n *corev1.Node, notes map[string]string) {
+			dual(n, notes)
+			n.Labels = map[string]string{"a": "b"}
+			n.Status.Images = make([]corev1.ContainerImage, 20)
+		}))
+	}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
+	var b bytes.Buffer
+	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(list, &b); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list, b.Bytes(), text
+}
+
+func TestReadNodeListReadsBothForms(t *testing.T) {
+	for _, n := range []int{0, 1, 50} {
+		list, proto, text := encoded(t, n)
+		want := slimList(list.DeepCopy(), testPrefix)
+		for form, data := range map[string][]byte{"protobuf": proto, "JSON": text} {
+			got, err := readNodeList(bufio.NewReaderSize(bytes.NewReader(data), 16), testPrefix)
+			if err != nil {
+				t.Errorf("%d in %s: %v", n, form, err)
+				continue
+			}
+			if got.ResourceVersion != "77" || len(got.Items) != n {
+				t.Errorf("%d in %s: %d at %q", n, form, len(got.Items), got.ResourceVersion)
+			}
+			for i := range got.Items {
+				a, b := ParsePeer(&want.Items[i], rulesDual()), ParsePeer(&got.Items[i], rulesDual())
+				if !a.equal(b) || len(got.Items[i].Status.Images) != 0 || len(got.Items[i].Labels) != 0 {
+					t.Fatalf("%s, node %d:\n%s", form, i, cmp.Diff(line(a), line(b)))
+				}
+			}
+		}
+	}
+}
+
+func TestReadNodeListRefusesWhatIsCutOffOrNoList(t *testing.T) {
+	_, proto, text := encoded(t, 3)
+	for _, data := range [][]byte{proto, text} {
+		for i := range data[:len(data)-8] { // the last bytes are an empty content type
+			if list, err := readNodeList(bufio.NewReader(bytes.NewReader(data[:i])), testPrefix); err == nil {
+				t.Fatalf("cut at %d of %d: %d Nodes", i, len(data), len(list.Items))
+			}
+		}
+	}
+	for name, data := range map[string]string{
+		"a huge field":    magic + "\x12\xff\xff\xff\xff\x0f" + "\x12\xff\xff\xff\xff\x7f",
+		"a huge preamble": magic + "\x0a\xff\xff\xff\xff\x7f",
+		"not a length":    magic + "\x08\x01",
+		"no magic":        "k8s",
+		"bad node":        magic + "\x12\x04\x12\x02\x0a\x09",
+	} {
+		if _, err := readNodeList(bufio.NewReader(bytes.NewReader([]byte(data))), testPrefix); err == nil {
+			t.Errorf("%s: read", name)
+		}
+	}
+}
+
+func TestListNodesWorksOnAFake(t *testing.T) {
+	client := &Client{Interface: fake.NewClientset(goodNode(nil)), Server: "fake"}
+	list, err := listNodes(t.Context(), client, metav1.ListOptions{}, testPrefix)
+	if err != nil || len(list.Items) != 1 || len(list.Items[0].Annotations) != 4 {
+		t.Errorf("%v %v", list, err)
+	}
+}
+
+func FuzzReadNodeList(f *testing.F) {
+	_, proto, text := encoded(f, 2)
+	f.Add(proto)
+	f.Add(text)
+	f.Add([]byte(magic + "\x12\x04\x12\x02\x0a\x09"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		list, err := readNodeList(bufio.NewReader(bytes.NewReader(data)), testPrefix)
+		if err == nil && list == nil {
+			t.Error("neither a list nor an error")
+		}
+	})
+}
+
+// BenchmarkReadNodeList compares with client-go's way, which holds the answer and all Nodes at once.
+func BenchmarkReadNodeList(b *testing.B) {
+	_, proto, _ := encoded(b, 5000)
+	b.Run("streamed", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := readNodeList(bufio.NewReader(bytes.NewReader(proto)), testPrefix); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("whole", func(b *testing.B) {
+		s := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
+		for b.Loop() {
+			if _, err := runtime.Decode(s, proto); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
