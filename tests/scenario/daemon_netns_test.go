@@ -11,30 +11,31 @@ import (
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
-func TestStoriesOfRealDaemons(t *testing.T) {
+// All of it shares one API server and one binary, which take longer to get up than most stories.
+func TestRealDaemons(t *testing.T) {
 	nstest.NeedRoot(t)
 	api, program := apiserver.Start(t), build(t)
-	for name, a := range stories(t) {
-		if !playsOn(a, "daemons") {
-			continue
-		}
-		t.Run(name, func(t *testing.T) {
-			api.Proxy.Open() // the story before may have left it closed
-			tell(t, a, processes(t, api, program))
-		})
+	worlds := func(t *testing.T) flavour {
+		api.Proxy.Open() // the test before may have left it closed
+		return processes(t, api, program)
 	}
+	t.Run("live through the stories", func(t *testing.T) {
+		for name, a := range stories(t) {
+			if playsOn(a, "daemons") {
+				t.Run(name, func(t *testing.T) { tell(t, a, worlds(t)) })
+			}
+		}
+	})
+	t.Run("end a random story as the model says", func(t *testing.T) {
+		end := time.Now().Add(playtime(t))
+		improvise(t, worlds(t), seed(t), func(int) bool { return time.Now().Before(end) })
+	})
+	t.Run("D-14 lose no packet and no byte when they end fifty times", func(t *testing.T) { endFiftyTimes(t, worlds(t)) })
 }
 
-func TestARandomStoryOfRealDaemonsEndsAsTheModelSays(t *testing.T) {
-	nstest.NeedRoot(t)
-	f := processes(t, apiserver.Start(t), build(t))
-	end := time.Now().Add(playtime(t))
-	improvise(t, f, seed(t), func(int) bool { return time.Now().Before(end) })
-}
-
-func TestD14FiftyEndsOfADaemonLoseNoPacketAndNoByte(t *testing.T) {
-	nstest.NeedRoot(t)
-	w, err := newWorld(processes(t, apiserver.Start(t), build(t)))
+func endFiftyTimes(t *testing.T, f flavour) {
+	t.Helper()
+	w, err := newWorld(f)
 	if err != nil {
 		t.Fatal(err)
 	}
