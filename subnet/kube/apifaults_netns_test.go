@@ -253,7 +253,12 @@ func testTLS(w *world) {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
-		w.Cleanup(func() { cancel(); <-done })
+		w.Cleanup(func() {
+			cancel()
+			if err := <-done; err != nil {
+				w.Error(err)
+			}
+		})
 		return s
 	}
 	direct := w.api.DirectKubeconfig()

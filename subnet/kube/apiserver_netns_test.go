@@ -100,7 +100,10 @@ func (w *world) source(name string, lastGood ...subnet.Peer) *kube.Source {
 	w.Cleanup(func() {
 		cancel()
 		select {
-		case <-done:
+		case err := <-done:
+			if err != nil {
+				w.Error(err)
+			}
 		case <-time.After(5 * time.Second):
 			w.Error("Run goes on 5 s after its context ended")
 		}

@@ -1,0 +1,93 @@
+package kube
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/weft-cni/weft/subnet"
+)
+
+func TestD15TheConditionIsWrittenWhenReadyAndNotLeftToTheCloud(t *testing.T) {
+	for _, c := range []struct {
+		status       string
+		ready, leave bool
+		want         bool
+	}{
+		{"True", true, false, true}, {"Unknown", true, false, true}, {"", true, false, true}, {"False", true, false, false},
+		{"True", false, false, false}, {"True", true, true, false},
+	} {
+		r := &Registrar{cfg: RegistrarConfig{LeaveUnavailable: c.leave}}
+		if got := r.wantsCondition(subnet.Self{NetworkUnavailable: c.status}, Announcement{Ready: c.ready}); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+// dualRegistrar has a fake API server with the given Node, and what a snapshot says of it.
+func dualRegistrar(t *testing.T, node *corev1.Node) (*Registrar, *fake.Clientset, subnet.Snapshot) {
+	t.Helper()
+	client := fake.NewClientset(node)
+	self, _ := ParseSelf(node, testPrefix)
+	log := slog.New(slog.DiscardHandler)
+	c := &Client{Interface: client, Server: "fake"}
+	return NewRegistrar(RegistrarConfig{
+		Client: c, NodeName: node.Name, Prefix: testPrefix, Events: NewEvents(c, log), Log: log,
+		Conf: subnet.NetConf{Networks: rulesDual().Networks, Enabled: [2]bool{true, true}, Backend: subnet.Backend{Type: "vxlan"}},
+	}), client, subnet.Snapshot{Self: self}
+}
+
+func TestS02OnlyTheFamiliesOfTheNodeAreAnnounced(t *testing.T) {
+	node := goodNode(nil) // IPv4 alone
+	node.Annotations = map[string]string{testPrefix.Key("public-ipv6"): "fd00::9", testPrefix.Key("backend-v6-data"): "null"}
+	r, client, snap := dualRegistrar(t, node)
+	if err := r.Sync(t.Context(), snap, announced()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := client.CoreV1().Nodes().Get(t.Context(), "b", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Annotations[testPrefix.Key("public-ip")] != "192.168.50.1" {
+		t.Errorf("IPv4 is not announced: %v", got.Annotations)
+	}
+	for _, key := range []string{"public-ipv6", "backend-v6-data"} {
+		if v, there := got.Annotations[testPrefix.Key(key)]; there {
+			t.Errorf("%s stays with %q", key, v)
+		}
+	}
+	events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(events.Items) != 1 || !strings.HasPrefix(events.Items[0].Message, "IPv6 enabled but Node b has no IPv6 podCIDR") {
+		t.Errorf("%v %+v", err, events)
+	}
+}
+
+func TestSyncWaitsForAnAddressAndForTheRightNode(t *testing.T) {
+	r, client, snap := dualRegistrar(t, goodNode(dual))
+	none := announced()
+	none.PublicIP = [2]netip.Addr{}
+	if err := r.Sync(t.Context(), snap, none); err == nil || !strings.Contains(err.Error(), "no public IP is chosen yet") {
+		t.Errorf("no address: %v", err)
+	}
+	snap.Self.UID = "of-another"
+	if err := r.Sync(t.Context(), snap, announced()); !errors.Is(err, ErrNodeChanged) {
+		t.Errorf("P-05 another Node: %v", err)
+	}
+	for _, a := range client.Actions() {
+		if a.GetVerb() == "patch" {
+			t.Errorf("written: %v", a)
+		}
+	}
+	if err := client.CoreV1().Nodes().Delete(t.Context(), "b", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Sync(t.Context(), snap, announced()); err == nil {
+		t.Error("announced on a Node that is gone")
+	}
+}
