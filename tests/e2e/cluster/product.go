@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-cni/weft/tests/e2e/artifacts"
+	"github.com/weft-cni/weft/tests/e2e/images"
 )
 
 // ErrNotBuilt says that the product's image is missing.
@@ -38,6 +39,15 @@ func FindProduct(ctx context.Context) (Product, error) {
 func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
 	c.loaded = append(c.loaded, archive)
 	return inParallel(c.Config.Nodes, func(n int) error { return c.Node(n).LoadImage(ctx, archive) })
+}
+
+// LoadUpstreamImages gives every node the images that Kubernetes' own network specs ask for.
+func (c *Cluster) LoadUpstreamImages(ctx context.Context) error {
+	archive, err := images.Upstream(ctx, c.cache, c.binaries, c.progress)
+	if err != nil {
+		return err
+	}
+	return c.LoadImage(ctx, archive)
 }
 
 // Install loads the product's image and applies its manifest with plain kubectl, and waits for nothing.

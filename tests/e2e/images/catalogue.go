@@ -77,26 +77,31 @@ func kubeProxyImage(b artifacts.Binaries) (*Image, error) {
 	image.Tree.Add(filepath.Join(b.Kubernetes, "kube-proxy"), "/usr/local/bin/kube-proxy")
 	image.Tree.Folder("/run", 0o755)
 	image.Tree.Folder("/tmp", 0o1777)
+	return image, addFirewall(&image.Tree)
+}
+
+// addFirewall adds both engines: iptables (on nf_tables) with its modules, and nft.
+func addFirewall(tree *Tree) error {
 	for _, program := range []string{"/usr/sbin/xtables-nft-multi", "/usr/sbin/nft", "/usr/sbin/conntrack", "/usr/sbin/ipset", "/usr/bin/kmod"} {
-		if err := image.Tree.AddProgram(program); err != nil {
-			return nil, err
+		if err := tree.AddProgram(program); err != nil {
+			return err
 		}
 	}
 	for _, family := range []string{"iptables", "ip6tables"} {
 		for _, verb := range []string{"", "-save", "-restore"} {
-			image.Tree.Link("/usr/sbin/"+family+verb, "xtables-nft-multi")
+			tree.Link("/usr/sbin/"+family+verb, "xtables-nft-multi")
 		}
 	}
 	modules, err := filepath.Glob("/usr/lib/*/xtables")
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("find the xtables modules: %w", err)
 	}
 	for _, dir := range modules {
-		if err := image.Tree.AddFolder(dir); err != nil {
-			return nil, err
+		if err := tree.AddFolder(dir); err != nil {
+			return err
 		}
 	}
-	return image, nil
+	return nil
 }
 
 // cached writes the image's archive unless one of the same files is in the cache.

@@ -6,21 +6,10 @@ import (
 	"github.com/weft-cni/weft/tests/e2e/artifacts"
 )
 
-// The names under which Kubernetes' own suite asks for what is in the tools image.
-const (
-	UpstreamAgnhost = "registry.k8s.io/e2e-test-images/agnhost:2.66.1"
-	UpstreamBusybox = "registry.k8s.io/e2e-test-images/busybox:1.37.0-2"
-)
-
 // toolsImage: agnhost is static, the rest are Debian's programs with their libraries, and busybox stands in for a
-// distribution's shell and small tools.
+// distribution's small tools. The shell is not busybox's, which would run its own nc whatever the PATH says.
 func toolsImage(b artifacts.Binaries) (*Image, error) {
-	image := &Image{
-		Name:       Tools,
-		Aliases:    []string{UpstreamAgnhost, UpstreamBusybox},
-		Entrypoint: []string{"/agnhost"},
-		Cmd:        []string{"pause"},
-	}
+	image := &Image{Name: Tools, Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}
 	tree := &image.Tree
 	tree.Add(filepath.Join(b.Kubernetes, "agnhost"), "/agnhost")
 	tree.Link("/agnhost-2", "agnhost")
@@ -30,11 +19,12 @@ func toolsImage(b artifacts.Binaries) (*Image, error) {
 		tree.Link("/bin/"+name, "busybox")
 	}
 	for _, program := range []string{"/usr/bin/ping", "/usr/bin/curl", "/usr/bin/dig", "/usr/bin/iperf3", "/usr/bin/socat",
-		"/usr/bin/nc.openbsd", "/bin/ss", "/bin/ip", "/bin/bash", "/usr/sbin/conntrack", "/sbin/ethtool"} {
+		"/usr/bin/nc.openbsd", "/bin/ss", "/bin/ip", "/bin/dash", "/bin/bash", "/usr/sbin/conntrack", "/sbin/ethtool"} {
 		if err := tree.AddProgram(program); err != nil {
 			return nil, err
 		}
 	}
+	tree.Link("/bin/sh", "dash")
 	tree.Link("/bin/nc", "/usr/bin/nc.openbsd")
 	tree.Add("/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/certs/ca-certificates.crt")
 	tree.Add("/etc/services", "/etc/services")
@@ -65,7 +55,7 @@ func addNameService(tree *Tree) error {
 }
 
 func busyboxTools() []string {
-	return []string{"sh", "cat", "ls", "echo", "grep", "sed", "awk", "head", "tail", "sort", "uniq", "wc", "cut", "tr", "sleep", "date",
+	return []string{"cat", "ls", "echo", "grep", "sed", "awk", "head", "tail", "sort", "uniq", "wc", "cut", "tr", "sleep", "date",
 		"env", "printf", "test", "[", "true", "false", "mkdir", "rm", "cp", "mv", "ln", "chmod", "touch", "id", "hostname", "kill", "ps",
 		"seq", "timeout", "wget", "nslookup", "netstat", "ifconfig", "route", "dd", "md5sum", "sha256sum", "xargs", "find", "stat",
 		"readlink", "basename", "dirname", "tee", "expr", "od", "arp", "traceroute", "which", "mount", "df", "du", "sync", "yes", "whoami"}

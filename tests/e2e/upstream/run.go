@@ -38,6 +38,9 @@ func Run(ctx context.Context, cfg cluster.Config, file string) (err error) {
 	if err := c.Show(ctx, product); err != nil {
 		return err
 	}
+	if err := progress.Step("load the images of the specs", func() error { return c.LoadUpstreamImages(ctx) }); err != nil {
+		return err
+	}
 	report := filepath.Join(c.Dir(), "report.json")
 	runErr := progress.Step("run the specs", func() error { return runSpecs(ctx, c, programs, report, cfg.Log) })
 	specs, err := readReport(report)
