@@ -89,9 +89,21 @@ func vxlanKeys(r *confReader, b *Backend) []confKey {
 		}},
 		{"MacPrefix", text(new(string))},
 		{"Name", text(new(string))},
-		{"TxChecksumOffload", func(string) error {
-			r.warn("Backend.TxChecksumOffload", "has no effect in this release")
-			return nil
+		{"TxChecksumOffload", func(raw string) (err error) {
+			b.SoftChecksum, err = softChecksum(raw)
+			return err
 		}},
 	}
+}
+
+// softChecksum reads the switch for NICs that get the checksums inside a tunnel wrong. auto trusts the NIC: the kernel's
+// own fault of that kind was mended before the oldest kernel that we support.
+func softChecksum(raw string) (bool, error) {
+	switch raw {
+	case `"off"`, "false":
+		return true, nil
+	case `"on"`, `"auto"`, "true":
+		return false, nil
+	}
+	return false, fmt.Errorf(`%s is no choice: use "auto", "on" or "off"`, shorten(raw))
 }

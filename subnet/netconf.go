@@ -24,6 +24,7 @@ type Backend struct {
 	MTU           int    // of the underlay; 0 when the file does not say
 	GBP           bool
 	Learning      bool
+	SoftChecksum  bool // TxChecksumOffload is "off": inner checksums are computed before the NIC sees the packet
 	DirectRouting bool // read, and without effect in this release
 }
 

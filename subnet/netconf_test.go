@@ -70,8 +70,9 @@ func TestParseNetConfReadsWhatFlannelReads(t *testing.T) {
 				`net-conf.json: Backend.Porrt: is not a known key and has no effect: did you mean "Port"?`},
 		"a huge unknown key": {`{"Network": "10.244.0.0/16", "` + strings.Repeat("k", 5000) + `": 1, ` + vxlan + `}`, conf4(nil),
 			"net-conf.json: " + strings.Repeat("k", 60) + "...: is not a known key and has no effect"},
-		"TxChecksumOffload": {`{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan", "TxChecksumOffload": false}}`, conf4(nil),
-			"net-conf.json: Backend.TxChecksumOffload: has no effect in this release"},
+		"V-08 TxChecksumOffload off": {`{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan", "TxChecksumOffload": "off"}}`,
+			conf4(func(c *NetConf) { c.Backend.SoftChecksum = true }), ""},
+		"V-08 TxChecksumOffload auto": {`{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan", "TxChecksumOffload": "auto"}}`, conf4(nil), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, warnings, err := ParseNetConf([]byte(c.in))
@@ -120,6 +121,7 @@ func TestParseNetConfRefusesEachWrongValueWithItsCure(t *testing.T) {
 		top(`"Network": "10.244.0.0/16", "SubnetLen": "24"`):                                `net-conf.json: SubnetLen: "24" is text: write a whole number without quotes`,
 		top(`"Network": "10.244.0.0/16", "SubnetMin": "fd00::"`):                            `net-conf.json: SubnetMin: "fd00::" is not an IPv4 address`,
 		top(`"Network": "10.244.0.0/16", "SubnetMax": 7`):                                   `net-conf.json: SubnetMax: 7 is not text: write it in double quotes`,
+		backend(`"TxChecksumOffload": "maybe"`):                                             `net-conf.json: Backend.TxChecksumOffload: "maybe" is no choice: use "auto", "on" or "off"`,
 		backend(`"VNI": 16777216`):                                                          "net-conf.json: Backend.VNI: 16777216 is out of range: use 0 to 16777215",
 		backend(`"VNI": -1`):                                                                "net-conf.json: Backend.VNI: -1 is out of range: use 0 to 16777215",
 		backend(`"VNI": 1.5`):                                                               "net-conf.json: Backend.VNI: 1.5 is not a whole number",

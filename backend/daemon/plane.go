@@ -109,7 +109,7 @@ func (p *plane) sync(ctx context.Context, in input) error {
 func (p *plane) choose(a *applied, host kernel.Host, have kernel.State) error {
 	self, b := a.Snapshot.Self, a.Conf.Backend
 	c := vxlan.Config{
-		VNI: b.VNI, MTU: b.MTU, GBP: b.GBP, Learning: b.Learning,
+		VNI: b.VNI, MTU: b.MTU, GBP: b.GBP, Learning: b.Learning, SoftChecksum: b.SoftChecksum,
 		SilentPort: b.Port, Blackhole: p.cfg.BlackholeRoute, Networks: a.Conf.Networks,
 	}
 	for _, f := range subnet.Families() {

@@ -42,6 +42,12 @@ func testL02(w *world) {
 			w.Errorf("not a streaming list: %+v", r)
 		}
 	}
+	nstest.Eventually(w, 10*time.Second, func() error { // it comes by a request of its own
+		if snap, _ := s.Snapshot(); snap.ClusterID == "" {
+			return errors.New("the cluster has no name yet")
+		}
+		return nil
+	})
 	drain(s)
 	for i := range 20 {
 		w.patch("n2", string(types.StrategicMergePatchType), fmt.Sprintf(
