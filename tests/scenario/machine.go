@@ -11,6 +11,7 @@ type Machine struct {
 	mac      string // of its VXLAN device
 	alive    bool
 	blind    bool  // it was started while the API was away, and has not seen the cluster yet
+	adopts   bool  // it chose its MAC while it could not be judged: what it announces next counts
 	unruly   bool  // somebody broke its traffic rules since they were found right
 	counted  int64 // writes at the last "synced"
 	wrote    int64 // writes between the last two

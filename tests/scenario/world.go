@@ -126,6 +126,7 @@ func (w *World) leave(away bool) error {
 			if err := w.cluster.change(name, func(r *Record) error { return r.set("port", "") }); err != nil {
 				return err
 			}
+			_, m.adopts = m.agent.(*processAgent)
 		}
 		m.blind = false
 	}
@@ -181,6 +182,9 @@ func (w *World) compare(m *Machine, records []Record) error {
 	}
 	if node.CIDR == "" {
 		return fmt.Errorf("%s is not among the %d Nodes that are served", m.name, len(records))
+	}
+	if m.adopts && node.Port != "" {
+		m.mac, m.adopts = node.MAC, false
 	}
 	self := node
 	self.MAC = m.mac
