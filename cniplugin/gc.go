@@ -61,13 +61,13 @@ func (s sweep) sweepRecords() error {
 		if s.names[e.Name] {
 			continue
 		}
+		if e.ModTime.After(s.began) || s.records.BusyName(e.Name) {
+			s.names[e.Name] = true
+			continue
+		}
 		owner, known := owners[e.Name]
 		if !known {
 			owner = ipam.Owner{ContainerID: e.Name, IfName: "eth0"}
-		}
-		if e.ModTime.After(s.began) || s.records.Busy(owner) {
-			s.names[e.Name] = true
-			continue
 		}
 		if rec, err := s.records.ReadName(e.Name); err == nil && rec.Network != s.conf.Name {
 			continue

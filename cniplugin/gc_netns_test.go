@@ -86,17 +86,24 @@ func TestC18GCReleasesWhatIsNotValid(t *testing.T) {
 }
 
 func TestC18GCWaitsForAnAddThatIsUnderWayAndKeepsIt(t *testing.T) {
+	for ifc, after := range map[string]bool{"eth0": true, "net1": false} { // before and after it has an address
+		t.Run(ifc, func(t *testing.T) { gcMeetsAdd(t, ifc, after) })
+	}
+}
+
+func gcMeetsAdd(t *testing.T, ifc string, after bool) {
 	w := newWorld(t)
 	w.version = "1.1.0"
 	old := attachMany(w, 2)
-	w.slow(true)
+	w.slow(after)
 	p := w.pod("fresh")
+	p.ifc = ifc
 	added, collected := make(chan error, 1), make(chan error, 1)
 	go func() {
 		_, err := w.quiet("ADD", p, w.conf())
 		added <- err
 	}()
-	w.until("the delegate has reserved", func() bool { return exists(w.file("started")) })
+	w.until("the delegate runs", func() bool { return exists(w.file("started")) })
 	w.settle()
 	list := w.conf(valid(old[0])) // the runtime knows nothing of the new pod
 	go func() {
@@ -106,10 +113,10 @@ func TestC18GCWaitsForAnAddThatIsUnderWayAndKeepsIt(t *testing.T) {
 	w.until("GC has released what it could at once", func() bool { return len(w.recorded()) == 2 })
 	w.write("go", "")
 	w.must(errors.Join(<-added, <-collected))
-	if d := cmp.Diff([]string{"10.244.1.2 gc-0/eth0", "10.244.1.4 fresh/eth0"}, w.reserved()); d != "" {
+	if d := cmp.Diff([]string{"10.244.1.2 gc-0/eth0", "10.244.1.4 fresh/" + ifc}, w.reserved()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if d := cmp.Diff([]string{"fresh", "gc-0"}, w.recorded()); d != "" {
+	if d := cmp.Diff([]string{ipam.RecordName(ipam.Owner{ContainerID: p.id, IfName: ifc}), "gc-0"}, w.recorded()); d != "" {
 		t.Errorf("records (-want +got):\n%s", d)
 	}
 }

@@ -25,7 +25,7 @@ func (p plan) apply(ctx context.Context, opts Options) (Report, error) {
 		if err != nil {
 			return report, err
 		}
-		if !contains(now, e) || records.Busy(ipam.Owner{ContainerID: e.Name, IfName: "eth0"}) {
+		if !contains(now, e) || records.BusyName(e.Name) {
 			continue // written anew, or in hand
 		}
 		if err := records.RemoveName(e.Name); err != nil {

@@ -304,6 +304,23 @@ func TestLocksKeepOthersOffOneAttachmentOrAll(t *testing.T) {
 	}
 }
 
+func TestARecordsNameIsBusyForWhomeverItMayBelongTo(t *testing.T) {
+	r := Records{t.TempDir()}
+	for _, o := range []Owner{{"a-b", "net-1"}, {"a-b-net-1", "eth0"}, {"a", "b-net-1"}} {
+		l, err := r.LockOne(context.Background(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !r.BusyName("a-b-net-1") || r.BusyName("a-b") || r.BusyName("") || r.BusyName("-") {
+			t.Errorf("while %s is in hand", o)
+		}
+		l.Close()
+		if r.BusyName("a-b-net-1") {
+			t.Errorf("after %s", o)
+		}
+	}
+}
+
 func TestALockStaysWithTheProcessThatInheritedIt(t *testing.T) {
 	r := Records{t.TempDir()}
 	a := Owner{"a", "eth0"}

@@ -63,6 +63,20 @@ func (r Records) Busy(o Owner) bool {
 	return l.Type != syscall.F_UNLCK
 }
 
+// BusyName is Busy for whomever a record of that name may belong to: the name alone does not tell where the container's
+// ID ends.
+func (r Records) BusyName(name string) bool {
+	if r.Busy(Owner{name, "eth0"}) {
+		return true
+	}
+	for i := range name {
+		if o := (Owner{name[:i], name[i+1:]}); name[i] == '-' && o.IfName != "" && o.Valid() && r.Busy(o) {
+			return true
+		}
+	}
+	return false
+}
+
 type rangeLock struct {
 	at   int64
 	kind int16
