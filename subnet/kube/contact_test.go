@@ -15,8 +15,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
 )
 
 func TestContactTellsNewsOnce(t *testing.T) {
@@ -144,6 +147,23 @@ func TestNodeNameNeedsNothingWhenItIsGiven(t *testing.T) {
 		if _, err := NodeName(t.Context(), nil, src, nil); !errors.Is(err, ErrNoName) {
 			t.Errorf("%+v: %v", src, err)
 		}
+	}
+}
+
+func TestNodeNameWaitsForAPodThatIsNotOnANodeYet(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}}
+	fakes := fake.NewClientset(pod)
+	client := &Client{Interface: fakes, Server: "fake"}
+	var reasons []string
+	name, err := NodeName(t.Context(), client, NameSource{PodName: "p", PodNamespace: "ns"}, func(r string) {
+		reasons = append(reasons, r)
+		pod.Spec.NodeName = "n1"
+		if _, err := fakes.CoreV1().Pods("ns").Update(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	if name != "n1" || err != nil || len(reasons) != 1 || !strings.HasPrefix(reasons[0], "pod ns/p is not on a node yet") {
+		t.Errorf("%q %v %q", name, err, reasons)
 	}
 }
 

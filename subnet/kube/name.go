@@ -38,7 +38,11 @@ func NodeName(ctx context.Context, client *Client, src NameSource, report func(r
 		if ctx.Err() != nil {
 			return "", fmt.Errorf("find the node of pod %s/%s: %w", src.PodNamespace, src.PodName, context.Cause(ctx))
 		}
-		if report != nil && !unreachable(err) {
+		switch {
+		case report == nil, client.Reason() != "": // that is watched above
+		case unreachable(err):
+			report(err.Error() + nameHint)
+		default:
 			report(Explain(client.Server, err) + nameHint)
 		}
 		pause(ctx, began)
