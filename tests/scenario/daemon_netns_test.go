@@ -12,7 +12,7 @@ import (
 )
 
 // All of it shares one API server and one binary, which take longer to get up than most stories.
-func TestRealDaemons(t *testing.T) {
+func TestRealDaemonsKeepTheKernelAsTheModelSays(t *testing.T) {
 	nstest.NeedRoot(t)
 	api, program := apiserver.Start(t), build(t)
 	worlds := func(t *testing.T) flavour {
