@@ -29,6 +29,7 @@ func debianPackages() map[string]string {
 		"socat":           "/usr/bin/socat",
 		"tcpdump":         "/usr/bin/tcpdump",
 		"netcat-openbsd":  "/usr/bin/nc.openbsd",
+		"wget":            "/usr/bin/wget",
 		"util-linux":      "/usr/bin/nsenter",
 		"libc6-dev":       "/usr/include/stdio.h",
 		"ca-certificates": "/etc/ssl/certs/ca-certificates.crt",

@@ -7,7 +7,8 @@ import (
 )
 
 // toolsImage: agnhost is static, the rest are Debian's programs with their libraries, and busybox stands in for a
-// distribution's small tools. The shell is not busybox's, which would run its own nc whatever the PATH says.
+// distribution's small tools. The shell is not busybox's, which would run its own nc whatever the PATH says, and neither is
+// what looks names up: a static glibc does that badly.
 func toolsImage(b artifacts.Binaries) (*Image, error) {
 	image := &Image{Name: Tools, Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}
 	tree := &image.Tree
@@ -18,7 +19,7 @@ func toolsImage(b artifacts.Binaries) (*Image, error) {
 	for _, name := range busyboxTools() {
 		tree.Link("/bin/"+name, "busybox")
 	}
-	for _, program := range []string{"/usr/bin/ping", "/usr/bin/curl", "/usr/bin/dig", "/usr/bin/iperf3", "/usr/bin/socat",
+	for _, program := range []string{"/usr/bin/ping", "/usr/bin/curl", "/usr/bin/dig", "/usr/bin/nslookup", "/usr/bin/wget", "/usr/bin/iperf3", "/usr/bin/socat",
 		"/usr/bin/nc.openbsd", "/bin/ss", "/bin/ip", "/bin/dash", "/bin/bash", "/usr/sbin/conntrack", "/sbin/ethtool"} {
 		if err := tree.AddProgram(program); err != nil {
 			return nil, err
@@ -57,6 +58,6 @@ func addNameService(tree *Tree) error {
 func busyboxTools() []string {
 	return []string{"cat", "ls", "echo", "grep", "sed", "awk", "head", "tail", "sort", "uniq", "wc", "cut", "tr", "sleep", "date",
 		"env", "printf", "test", "[", "true", "false", "mkdir", "rm", "cp", "mv", "ln", "chmod", "touch", "id", "hostname", "kill", "ps",
-		"seq", "timeout", "wget", "nslookup", "netstat", "ifconfig", "route", "dd", "md5sum", "sha256sum", "xargs", "find", "stat",
+		"seq", "timeout", "netstat", "ifconfig", "route", "dd", "md5sum", "sha256sum", "xargs", "find", "stat",
 		"readlink", "basename", "dirname", "tee", "expr", "od", "arp", "traceroute", "which", "mount", "df", "du", "sync", "yes", "whoami"}
 }

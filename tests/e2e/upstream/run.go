@@ -16,7 +16,7 @@ import (
 )
 
 // parallel specs at a time: they wait more than they work.
-const parallel = "4"
+const parallel = "6"
 
 // Run builds the suite, brings a cluster of its own up with the product, runs the specs and writes the table to file. The
 // returned error says that specs failed, or why none could run.
