@@ -302,9 +302,39 @@ func TestOverlaysRenderToObjectsThatTheAPITakes(t *testing.T) {
 	if len(migration.kinds) != len(base.kinds)-1 || migration.config.Name != "" {
 		t.Errorf("migration: want everything but the ConfigMap, got %v", migration.kinds)
 	}
-	for _, c := range containers(render("overlays/kind")) {
+	// K-09: nodes of kind come back from a restart with swapped addresses.
+	kind := containers(render("overlays/kind"))
+	for _, c := range kind {
 		if c.ImagePullPolicy != corev1.PullNever {
 			t.Errorf("kind: %s is pulled", c.Name)
+		}
+	}
+	if args := kind[len(kind)-1].Args; !slices.Contains(args, "--iface-from=internal-ip") {
+		t.Errorf("kind: arguments %v do not follow the node's address", args)
+	}
+}
+
+// K-09, C-12: a node image of kind has host-local, loopback, portmap and ptp, and nothing is downloaded.
+func TestK09TheImageShipsEveryPluginThatTheChainStarts(t *testing.T) {
+	data, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shipped []string
+	for _, p := range strings.Fields(string(regexp.MustCompile(`(?m)^PLUGINS\s+:= (.+)$`).FindSubmatch(data)[1])) {
+		shipped = append(shipped, filepath.Base(p))
+	}
+	want := []string{"bridge", "loopback", "host-local", "portmap", "bandwidth", "tuning", "firewall"}
+	if d := cmp.Diff(want, shipped); d != "" {
+		t.Errorf("plugins (-want +makefile):\n%s", d)
+	}
+	var chain struct{ Plugins []struct{ Type string } }
+	if err := yaml.Unmarshal([]byte(install.Builtin), &chain); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range chain.Plugins {
+		if p.Type != install.Shim && !slices.Contains(shipped, p.Type) {
+			t.Errorf("the chain starts %s, which the image does not ship", p.Type)
 		}
 	}
 }
