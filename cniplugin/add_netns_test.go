@@ -326,3 +326,15 @@ func TestC24ADualStackAddIsQuickAndItsAddressIsNotTentative(t *testing.T) {
 	}
 	w.del(p)
 }
+
+func TestALargeConfigurationReachesTheDelegate(t *testing.T) {
+	w := newWorld(t)
+	p := w.pod("large")
+	out, err := w.call("ADD", p, w.conf(with("delegate", map[string]any{"isDefaultGateway": true, "later": strings.Repeat("x", 200_000)})))
+	w.must(err)
+	if addrs := ipam.ResultAddrs([]byte(out)); len(addrs) != 1 {
+		t.Errorf("%s", out)
+	}
+	w.del(p)
+	w.empty()
+}

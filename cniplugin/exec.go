@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -51,7 +53,12 @@ func (p plugin) runOnce(ctx context.Context, file string, c call) ([]byte, error
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, file)
 	cmd.Env = withVars(p.environ, c.env)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(c.conf), &stdout, &stderr
+	in, err := input(c.conf)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", file, err)
+	}
+	defer func() { _ = in.Close() }() // the plugin has its own end
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &stdout, &stderr
 	if c.lock != nil {
 		cmd.ExtraFiles = []*os.File{c.lock.File()}
 	}
@@ -59,7 +66,11 @@ func (p plugin) runOnce(ctx context.Context, file string, c call) ([]byte, error
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second // for what keeps the pipes open all the same
-	exit := cmd.Run()
+	exit := cmd.Start()
+	if exit == nil {
+		runtime.Gosched() // lets the writing of the record begin; Wait would hold the processor for a while
+		exit = cmd.Wait()
+	}
 	_, _ = p.stderr.Write(stderr.Bytes())
 	switch {
 	case exit == nil || errors.Is(exit, exec.ErrWaitDelay): // the latter: a child of its own lives on
@@ -70,6 +81,23 @@ func (p plugin) runOnce(ctx context.Context, file string, c call) ([]byte, error
 		return nil, fmt.Errorf("start %s: %w", file, exit)
 	}
 	return nil, pluginError(c.kind, exit, stdout.Bytes(), stderr.Bytes())
+}
+
+// input is the plugin's standard input. What fits into a page is put into a pipe beforehand: else a goroutine writes it,
+// which comes to run only once the runtime has noticed that we wait.
+func input(conf []byte) (io.ReadCloser, error) {
+	if len(conf) > 4096 {
+		return io.NopCloser(bytes.NewReader(conf)), nil
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	_, err = w.Write(conf)
+	if err = errors.Join(err, w.Close()); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
 }
 
 func pluginError(kind string, exit error, stdout, stderr []byte) error {
