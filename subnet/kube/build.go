@@ -23,7 +23,8 @@ func (s *Source) build(ctx context.Context) {
 		case <-s.dirty:
 		case <-expiry.C:
 		}
-		if next := s.publish(time.Now()); !next.IsZero() {
+		began := time.Now()
+		if next := s.publish(began); !next.IsZero() {
 			expiry.Reset(time.Until(next))
 		} else {
 			expiry.Stop()
@@ -31,7 +32,7 @@ func (s *Source) build(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(settle):
+		case <-time.After(max(settle, 4*time.Since(began))): // a fifth of one core at most, however large the cluster
 		}
 	}
 }
