@@ -11,7 +11,6 @@ PLUGIN_MOD := github.com/containernetworking/plugins
 DEBIAN     := nftables iptables iproute2 conntrack ipset ethtool tcpdump iperf3 iputils-ping buildah debootstrap gcc libc6-dev libseccomp-dev pkg-config
 GO_BUILD   := CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath
 FUZZTIME   ?= 30s
-LINT       := go tool -modfile=.ci/tools.mod golangci-lint
 SUITE      := go run ./tests/suite
 
 .DEFAULT_GOAL := help
@@ -38,7 +37,7 @@ image: build ## dist/image.tar, by docker where an engine answers, else by build
 	@WEFT_CACHE='$(CACHE)' go run ./manifests/image -name '$(IMAGE)' -arch '$(ARCH)' -bin '$(BIN)' -version '$(VERSION)' -commit '$(COMMIT)' -out dist/image.tar
 
 lint: ## golangci-lint; its modules are recorded in .ci/tools.mod
-	$(LINT) run ./...
+	@$(SUITE) lint
 
 test: deps ## everything: house, lint, unit with the race detector, fuzz seeds, namespaces, scenarios, e2e
 	@$(MAKE) --no-print-directory image
