@@ -5,17 +5,27 @@ go 1.26.8
 require (
 	github.com/containernetworking/cni v1.3.1 // the CNI protocol of the shim: skel, types, versions; libcni as the runtime of its tests
 	github.com/go-logr/logr v1.4.4 // the logger that client-go is told to keep quiet with
+	github.com/google/go-cmp v0.7.0 // tests: what differs, as a diff
+	github.com/prometheus/client_golang v1.25.0 // /metrics
+	github.com/spf13/pflag v1.1.0 // flags with two dashes
+	github.com/vishvananda/netlink v1.3.1 // links, addresses, neighbours, FDB and routes; backend/kernel only
 	github.com/vishvananda/netns v0.0.5 // tests: namespaces as nodes; opens the namespace a handle works in
+	golang.org/x/sync v0.25.0 // errgroup: the tasks of the daemon end together
+	golang.org/x/sys v0.50.0 // unix constants and calls that the standard library lacks
+	golang.org/x/tools v0.52.0 // tests: txtar archives
 	k8s.io/api v0.37.2 // Node and its kin as types
 	k8s.io/apimachinery v0.37.2 // the types beside k8s.io/api: object metadata, patches, API errors
-	sigs.k8s.io/yaml v1.6.0 // tests: the manifests, parsed strictly into API types
+	k8s.io/client-go v0.37.2 // the API server: informer, patches, events
+	k8s.io/klog/v2 v2.140.0 // client-go logs through it; led into our logger
+	sigs.k8s.io/knftables v0.0.22 // nftables as values and one transaction a change
+	sigs.k8s.io/yaml v1.6.0 // the manifests, parsed strictly into API types: by the doctor, and by tests
 )
 
 require (
 	github.com/alexflint/go-filemutex v1.3.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/containernetworking/plugins v1.10.0 // indirect; the standard plugins that the image ships (see "tool" below
+	github.com/containernetworking/plugins v1.10.0 // indirect; the standard plugins that the image ships (see "tool" below)
 	github.com/coreos/go-iptables v0.8.0 // indirect
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
 	github.com/emicklei/go-restful/v3 v3.13.0 // indirect
@@ -70,19 +80,6 @@ require (
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
-)
-
-require (
-	github.com/google/go-cmp v0.7.0
-	github.com/prometheus/client_golang v1.23.2
-	github.com/spf13/pflag v1.0.10
-	github.com/vishvananda/netlink v1.3.1
-	golang.org/x/sync v0.24.0
-	golang.org/x/sys v0.49.0
-	golang.org/x/tools v0.51.0
-	k8s.io/client-go v0.37.2
-	k8s.io/klog/v2 v2.140.0
-	sigs.k8s.io/knftables v0.0.22
 )
 
 tool (
