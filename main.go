@@ -87,7 +87,7 @@ func dispatch(ctx context.Context, args, env []string, s streams) error {
 		return printVersion(s.out, version)
 	}
 	p.Config.Version = version
-	log := newLog(s.err, p.Level)
+	log := newLog(s.err, p.Verbosity)
 	for _, n := range p.Notes {
 		log.Warn(n)
 	}
@@ -111,15 +111,17 @@ func printVersion(w io.Writer, v daemon.Version) error {
 	return err
 }
 
-// newLog makes the one logger and lets client-go's klog speak through it.
-func newLog(w io.Writer, level slog.Level) *slog.Logger {
-	h := slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})
-	log := slog.New(h)
-	// client-go's own chatter about what our loops report anyway stays out unless asked for.
-	quiet := slog.LevelWarn
-	if level < slog.LevelInfo {
-		quiet = level
+// newLog makes the one logger and lets client-go's klog speak through it. Its chatter about what our loops report anyway
+// begins at the verbosity at which people debug an API.
+func newLog(w io.Writer, verbosity int) *slog.Logger {
+	const chatter = 4
+	level, theirs := slog.LevelInfo, slog.LevelWarn
+	if verbosity > 0 {
+		level = slog.LevelDebug
 	}
-	klog.SetSlogLogger(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: quiet})).With("loop", "client-go"))
-	return log
+	if verbosity >= chatter {
+		theirs = slog.Level(-verbosity) // klog's V(n) is slog's level -n
+	}
+	klog.SetSlogLogger(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: theirs})).With("loop", "client-go"))
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }

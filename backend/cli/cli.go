@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -37,11 +36,11 @@ type Input struct {
 
 // Parsed is a command line understood.
 type Parsed struct {
-	Config  daemon.Config
-	Level   slog.Level
-	Notes   []string // accepted without effect, or odd: logged at start
-	Help    bool     // --help was asked for and printed
-	Version bool
+	Config    daemon.Config
+	Verbosity int      // -v
+	Notes     []string // accepted without effect, or odd: logged at start
+	Help      bool     // --help was asked for and printed
+	Version   bool
 
 	BeforeMigration bool // doctor: compare a running flannel with us
 }
@@ -89,11 +88,7 @@ func Parse(in Input) (Parsed, error) {
 	if err != nil {
 		return Parsed{}, Usage{oneLine(err)}
 	}
-	p := Parsed{Config: cfg, BeforeMigration: o.beforeMigration, Level: slog.LevelInfo, Notes: append(notes, o.notes(fs)...)}
-	if o.verbose > 0 {
-		p.Level = slog.LevelDebug
-	}
-	return p, nil
+	return Parsed{Config: cfg, BeforeMigration: o.beforeMigration, Verbosity: o.verbose, Notes: append(notes, o.notes(fs)...)}, nil
 }
 
 // oneLine joins several complaints on one line, so that a bad start is one line in any log.

@@ -87,7 +87,7 @@ func TestD16EveryFlagHasAVariableAndTheCommandLineWins(t *testing.T) {
 	if diff := cmp.Diff([]string{"a,b"}, c.Iface.Names); diff != "" {
 		t.Error(diff)
 	}
-	if c.Iface.PublicIP[0] != netip.MustParseAddr("192.0.2.7") || !c.Traffic.Masquerade || c.Health.Port != 2 || p.Level >= 0 {
+	if c.Iface.PublicIP[0] != netip.MustParseAddr("192.0.2.7") || !c.Traffic.Masquerade || c.Health.Port != 2 || p.Verbosity != 2 {
 		t.Errorf("environment was not taken: %+v", p)
 	}
 }

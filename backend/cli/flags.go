@@ -108,7 +108,7 @@ func flagSet(o *options) *pflag.FlagSet {
 	f.str(&c.Paths.SysNet, "sysctl-dir", "", "the host's /proc/sys/net `directory`; empty: /host/proc/sys/net, else /proc/sys/net")
 
 	other := in("Other")
-	fs.IntVarP(&o.verbose, "v", "v", 0, "log `level`: 1 and more logs every change")
+	fs.IntVarP(&o.verbose, "v", "v", 0, "log `level`: 1 logs every change, 4 and more also what the API client does")
 	other.mark("v")
 	other.bool(&o.version, "version", false, "print version, commit and Go version")
 	fs.BoolVarP(&o.help, "help", "h", false, "print this text")

@@ -117,6 +117,11 @@ func (p *plane) choose(a *applied, host kernel.Host, have kernel.State) error {
 			continue
 		}
 		u, err := underlay.Pick(p.options(f, *a), host)
+		if last, ok := p.standing(f, host); err != nil && ok {
+			// A default route that is gone for a moment is no reason to let the peers wait.
+			p.told.warn("underlay "+f.String()+" kept", err.Error())
+			u, err = last, nil
+		}
 		if err != nil {
 			return err
 		}
@@ -144,6 +149,16 @@ func (p *plane) choose(a *applied, host kernel.Host, have kernel.State) error {
 	c.Port = p.port
 	a.VXLAN = c
 	return nil
+}
+
+// standing is the underlay of the last good round, if its address is still on its device.
+func (p *plane) standing(f subnet.Family, host kernel.Host) (underlay.Underlay, bool) {
+	a := p.applied.Load()
+	if a == nil || !a.Underlay[f].Addr.IsValid() {
+		return underlay.Underlay{}, false
+	}
+	u := a.Underlay[f]
+	return u, slices.ContainsFunc(host.Addrs, func(h kernel.HostAddr) bool { return h.Index == u.Index && h.Prefix.Addr() == u.Addr })
 }
 
 func (p *plane) options(f subnet.Family, a applied) underlay.Options {

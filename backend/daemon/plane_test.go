@@ -173,6 +173,21 @@ func TestI01ANewcomerWithAnAddressOfAnotherNodeStepsBack(t *testing.T) {
 	}
 }
 
+func TestI11AnInterfaceThatIsNotFoundAnyMoreKeepsNoPeerWaitingWhileItsAddressStands(t *testing.T) {
+	g := newGround(t, plainConf)
+	g.mustSync(t)
+	g.cfg.Iface = Iface{CanReach: "203.0.113.1"} // no route leads there, as when the default route is gone
+	g.in.snap.Peers = append(g.in.snap.Peers, peer("c", 3))
+	g.mustSync(t)
+	if n := len(g.routes(t)); n != 2 {
+		t.Errorf("%d routes, want c's as well", n)
+	}
+	g.fake.EditHost(func(h *kernel.Host) { h.Addrs = nil })
+	if err := g.sync(t.Context(), g.in); err == nil {
+		t.Error("ready although the tunnel's address is gone")
+	}
+}
+
 func TestAChangeThatFailsIsReportedAndTheOthersAreMade(t *testing.T) {
 	g := newGround(t, plainConf)
 	g.mustSync(t)
