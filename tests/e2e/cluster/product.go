@@ -41,13 +41,27 @@ func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
 	return inParallel(c.Config.Nodes, func(n int) error { return c.Node(n).LoadImage(ctx, archive) })
 }
 
-// LoadUpstreamImages gives every node the images that Kubernetes' own network specs ask for.
-func (c *Cluster) LoadUpstreamImages(ctx context.Context) error {
-	archive, err := images.Upstream(ctx, c.cache, c.binaries, c.progress)
+// LoadUpstreamImages gives every node the images that Kubernetes' own network specs ask for. programs is the folder that
+// artifacts.BuildSuite filled.
+func (c *Cluster) LoadUpstreamImages(ctx context.Context, programs string) error {
+	own, err := artifacts.Source(ctx)
 	if err != nil {
 		return err
 	}
-	return c.LoadImage(ctx, archive)
+	source, err := artifacts.KubernetesModule().Dir(ctx, own, "k8s.io/kubernetes")
+	if err != nil {
+		return err
+	}
+	archives, err := images.Upstream(ctx, c.cache, c.binaries, images.Extra{Source: source, Programs: programs}, c.progress)
+	if err != nil {
+		return err
+	}
+	for _, archive := range archives {
+		if err := c.LoadImage(ctx, archive); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Install loads the product's image and applies its manifest with plain kubectl, and waits for nothing.

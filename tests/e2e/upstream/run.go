@@ -38,7 +38,7 @@ func Run(ctx context.Context, cfg cluster.Config, file string) (err error) {
 	if err := c.Show(ctx, product); err != nil {
 		return err
 	}
-	if err := progress.Step("load the images of the specs", func() error { return c.LoadUpstreamImages(ctx) }); err != nil {
+	if err := progress.Step("load the images of the specs", func() error { return c.LoadUpstreamImages(ctx, programs) }); err != nil {
 		return err
 	}
 	report := filepath.Join(c.Dir(), "report.json")
@@ -55,10 +55,7 @@ func Run(ctx context.Context, cfg cluster.Config, file string) (err error) {
 	}
 	counts := count(specs)
 	fmt.Fprintf(cfg.Log, "%d passed, %d failed, %d skipped; the table is in %s\n", counts.passed, counts.failed, counts.skipped, file)
-	if counts.failed > 0 {
-		return fmt.Errorf("%d specs failed", counts.failed)
-	}
-	return nil
+	return unexpected(specs)
 }
 
 func build(ctx context.Context, progress artifacts.Progress) (string, error) {

@@ -50,8 +50,8 @@ func (s spec) remark() string {
 // cell makes one line of a text that fits into a Markdown table.
 func cell(text string) string {
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
-	if len(text) > 200 {
-		text = strings.ToValidUTF8(text[:200], "") + "..."
+	if len(text) > 300 {
+		text = strings.ToValidUTF8(text[:300], "") + "..."
 	}
 	return strings.ReplaceAll(strings.TrimPrefix(text, "[sig-network] "), "|", `\|`)
 }
