@@ -19,14 +19,14 @@ type step struct {
 func steps(fuzzTime time.Duration) []step {
 	return []step{
 		{"house", "the conventions", func(ctx context.Context, out io.Writer) tally {
-			return goTest(ctx, out, ".", "./tests/house")
+			return goTest(ctx, out, ".", "-count=1", "./tests/house")
 		}},
 		{"lint", "golangci-lint", lint},
 		{"unit", "unit tests and fuzz seeds, race detector on", unit},
 		{"netns", "network namespaces and scenarios", netns},
 		{"modules", "tests with a module of their own", modules},
 		{"e2e", "the real cluster", func(ctx context.Context, out io.Writer) tally {
-			return goTest(ctx, out, "tests/e2e", "-p", "1", "-timeout", "60m", "./...")
+			return goTest(ctx, out, "tests/e2e", "-count=1", "-p", "1", "-timeout", "60m", "./...")
 		}},
 		{"fuzz", "each fuzz target for " + fuzzTime.String(), func(ctx context.Context, out io.Writer) tally {
 			return fuzz(ctx, out, fuzzTime)
@@ -69,7 +69,7 @@ func unit(ctx context.Context, out io.Writer) tally {
 	if err != nil {
 		return broken(out, err)
 	}
-	return goTest(ctx, out, ".", append([]string{"-race", "-timeout", "10m", "-skip", names.pattern()}, pkgs...)...)
+	return goTest(ctx, out, ".", append([]string{"-count=1", "-race", "-timeout", "10m", "-skip", names.pattern()}, pkgs...)...)
 }
 
 // netns runs the packages one after the other: what is timed there must not meet another package's load.
@@ -81,7 +81,7 @@ func netns(ctx context.Context, out io.Writer) tally {
 	if len(names) == 0 {
 		return tally{}
 	}
-	return goTest(ctx, out, ".", append([]string{"-p", "1", "-timeout", "20m", "-run", names.pattern()}, names.packages()...)...)
+	return goTest(ctx, out, ".", append([]string{"-count=1", "-p", "1", "-timeout", "20m", "-run", names.pattern()}, names.packages()...)...)
 }
 
 // fuzz runs the targets one by one, which is all that the go command can do.
@@ -106,7 +106,7 @@ func modules(ctx context.Context, out io.Writer) tally {
 	}
 	for _, mod := range mods {
 		if dir := filepath.Dir(mod); dir != filepath.Join("tests", "e2e") {
-			t.add(goTest(ctx, out, dir, "-timeout", "10m", "./..."))
+			t.add(goTest(ctx, out, dir, "-count=1", "-timeout", "10m", "./..."))
 		}
 	}
 	return t
