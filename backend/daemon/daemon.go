@@ -27,6 +27,7 @@ const (
 	partNode     = "node"
 	partSysctl   = "sysctl"
 	partPlane    = "data plane"
+	partPeers    = "peers"
 	partRules    = "rules"
 	partFiles    = "files"
 	partAnnounce = "announce"
@@ -69,7 +70,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 }
 
 func newDaemon(cfg Config, log *slog.Logger, conn *kernel.Conn) *daemon {
-	b := newBoard(log, partLock, partConf, partAPI, partNode, partSysctl, partPlane, partRules, partFiles, partAnnounce, partHealth)
+	b := newBoard(log, partLock, partConf, partAPI, partNode, partSysctl, partPlane, partPeers, partRules, partFiles, partAnnounce, partHealth)
 	d := &daemon{
 		cfg: cfg, log: log, board: b, metrics: newMetrics(cfg.Version, b), turning: &turning{}, told: newTold(log), conn: conn,
 		traffic: traffic.New(traffic.Options{}), newConf: make(chan struct{}, 1),

@@ -73,7 +73,7 @@ func (g *generation) run(ctx context.Context) error {
 	files := g.gate(partFiles, 2*time.Second, g.after(g.publisher.sync))
 	announce := g.gate(partAnnounce, slowResync, g.after(g.announce))
 	keep := g.side("cache", slowResync, g.view.keep)
-	planeLoop := g.gate(partPlane, g.cfg.Resync, func(ctx context.Context) error {
+	planeLoop := g.side(partPlane, g.cfg.Resync, func(ctx context.Context) error {
 		err := g.syncPlane(ctx)
 		rulesLoop.Poke()
 		announce.Poke()
@@ -118,12 +118,22 @@ func (g *generation) after(sync func(context.Context, *applied) error) func(cont
 	}
 }
 
+// syncPlane tells the board of the own part and of the peers apart; the loop tries again for either.
 func (g *generation) syncPlane(ctx context.Context) error {
 	snap, state := g.view.now()
 	if !state.known {
+		g.board.set(partPlane, errWaitingAPI)
 		return errWaitingAPI
 	}
-	return g.plane.sync(ctx, input{conf: g.conf, snap: snap, stale: state.stale})
+	own, peers := g.plane.sync(ctx, input{conf: g.conf, snap: snap, stale: state.stale})
+	if ctx.Err() != nil {
+		return nil
+	}
+	g.board.set(partPlane, own)
+	if own == nil {
+		g.board.set(partPeers, peers)
+	}
+	return errors.Join(own, peers)
 }
 
 // contact says what is known of the API server. A server that goes away while we run makes nothing worse at once: that

@@ -67,42 +67,44 @@ type input struct {
 	stale bool
 }
 
-// sync is one round.
-func (p *plane) sync(ctx context.Context, in input) error {
+// sync is one round. own is what keeps this node from having a network, peers what stands between it and some others.
+func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 	if err := in.conf.CheckSelf(in.snap.Self); err != nil {
-		return err
+		return err, nil
 	}
 	host, err := p.kernel.Host(ctx)
 	if err != nil {
-		return err
+		return err, nil
 	}
 	have, err := p.kernel.Dump(ctx)
 	if err != nil {
-		return err
+		return err, nil
 	}
 	next := applied{Conf: in.conf, Snapshot: in.snap, Stale: in.stale}
 	if err := p.choose(&next, host, have); err != nil {
-		return err
+		return err, nil
 	}
 	shared := p.shared(next)
 	if shared != nil && !announcedBefore(next) {
-		return shared // a newcomer steps back; who has been here all along goes on
+		return shared, nil // a newcomer steps back; who has been here all along goes on
 	}
 	want, err := vxlan.Plan(next.VXLAN, in.snap)
 	if err != nil {
-		return err
+		return err, nil
 	}
 	ops := kernel.Diff(have, want)
 	if in.stale {
 		ops = kernel.WithoutPruning(ops)
 	}
-	if err := p.apply(ctx, ops, want); err != nil {
-		return errors.Join(err, overlaps(next, host))
+	own, peers = p.apply(ctx, ops, want)
+	peers = errors.Join(peers, shared, kube.CheckYields(in.snap, p.cfg.Iface.AllowShared), overlaps(next, host))
+	if own != nil {
+		return own, peers
 	}
 	p.metrics.peers.Set(float64(len(in.snap.Peers)))
 	p.report(next)
 	p.applied.Store(&next)
-	return errors.Join(shared, kube.CheckYields(in.snap, p.cfg.Iface.AllowShared), overlaps(next, host))
+	return nil, peers
 }
 
 // choose fills in the own end of the overlay: underlay, port and MAC.
@@ -170,28 +172,32 @@ func (p *plane) options(f subnet.Family, a applied) underlay.Options {
 	}
 }
 
-// apply carries out the changes; one that fails does not keep the others from being made.
-func (p *plane) apply(ctx context.Context, ops []kernel.Op, want kernel.State) error {
-	var errs []error
+// apply carries out the changes; one that fails does not keep the others from being made. What fails with the own device
+// is told apart from what fails with some peer: the node can work without the one peer.
+func (p *plane) apply(ctx context.Context, ops []kernel.Op, want kernel.State) (own, peers error) {
+	var ownErrs, peerErrs []error
 	done := 0
 	for _, op := range ops {
-		if err := p.kernel.Apply(ctx, op); err != nil {
-			errs = append(errs, err)
-			continue
+		err := p.kernel.Apply(ctx, op)
+		switch {
+		case err == nil:
+			p.log.Debug("applied", "op", op.String())
+			done++
+		case op.Kind <= kernel.AddrDel:
+			ownErrs = append(ownErrs, err)
+		default:
+			peerErrs = append(peerErrs, err)
 		}
-		p.log.Debug("applied", "op", op.String())
-		done++
 	}
 	drift := reflect.DeepEqual(p.want, want)
 	p.metrics.changed(partPlane, done, drift)
 	if done > 0 {
 		p.log.Info("kernel changed", "changes", done, "drift", drift, "first", ops[0].String())
 	}
-	if err := backend.Join(errs); err != nil {
-		return err
+	if own, peers = backend.Join(ownErrs), backend.Join(peerErrs); own == nil && peers == nil {
+		p.want = want
 	}
-	p.want = want
-	return nil
+	return own, peers
 }
 
 // report tells, once each, of the nodes that cannot be taken as they are.

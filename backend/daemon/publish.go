@@ -32,7 +32,7 @@ type publisher struct {
 
 func (p *publisher) sync(ctx context.Context, a *applied) error {
 	if !p.first {
-		if v := p.board.verdictBut(append(aside(), partFiles)...); !v.Ready {
+		if v := p.board.verdictBut(partFiles, partAnnounce, partHealth, partNode); !v.Ready {
 			return fmt.Errorf("%w %s", errWaiting, v)
 		}
 		// Addresses that a reboot left reserved are freed before the first new pod asks for one.

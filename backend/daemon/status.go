@@ -13,8 +13,12 @@ import (
 // a node that turned NotReady at every upgrade would have its pods moved for nothing.
 const startGrace = 30 * time.Second
 
-// The parts of the board that do not keep a pod from being connected.
-func aside() []string { return []string{"announce", "health", "node"} }
+// aside lists the parts that keep no pod from being connected once the node's network is up. The plugin's STATUS decides
+// whether the kubelet calls the node Ready: a typo in net-conf.json, an API server that is away or one peer that cannot be
+// programmed must not have all pods of the node evicted.
+func aside() []string {
+	return []string{partConf, partAPI, partPeers, partAnnounce, partHealth, partNode}
+}
 
 // status writes weft.json, the agent's word to the CNI plugin.
 type status struct {
@@ -26,8 +30,10 @@ type status struct {
 }
 
 func (s *status) sync(context.Context) error {
-	v := s.board.verdictBut(aside()...)
-	next := subnet.Status{Device: s.device(), Ready: v.Ready, Reason: v.String()}
+	next := subnet.Status{Device: s.device(), Ready: s.board.verdictBut(aside()...).Ready}
+	if !next.Ready {
+		next.Reason = s.board.verdict().String()
+	}
 	if !next.Ready && time.Since(s.started) < startGrace && s.predecessorReady() {
 		return nil
 	}

@@ -24,21 +24,22 @@ func readStatus(t *testing.T, file string) subnet.Status {
 }
 
 func TestThePluginReadsReadinessAndReasonFromTheStatusFile(t *testing.T) {
-	b := newBoard(quiet(), partPlane, partAnnounce)
+	b := newBoard(quiet(), partPlane, partAnnounce, partConf)
 	s := &status{file: filepath.Join(t.TempDir(), "flannel", "weft.json"), board: b, device: func() string { return "flannel.1" }, started: time.Now()}
 	if err := s.sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := readStatus(t, s.file); got.Ready || got.Reason != "data plane: starting" {
+	if got := readStatus(t, s.file); got.Ready || got.Reason != "announce: starting; data plane: starting; net-conf: starting" {
 		t.Errorf("got %+v", got)
 	}
 	b.set(partPlane, nil)
 	b.set(partAnnounce, errors.New("the API server is away"))
+	b.set(partConf, errors.New("Network is missing"))
 	if err := s.sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := readStatus(t, s.file); !got.Ready || got.Device != "flannel.1" {
-		t.Errorf("pods can be connected without the API server, yet %+v", got)
+		t.Errorf("pods can be connected without the API server and with a typo in net-conf.json, yet %+v", got)
 	}
 }
 
