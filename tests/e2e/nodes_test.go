@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -87,21 +88,17 @@ func TestC08APowerCutLeaksNoAddressesAndFailsNoSandbox(t *testing.T) {
 	before := reservations(t, n)
 	since := time.Now().UTC()
 
+	all := append(crowd, pods[2])
+	counts, err := restartCounts(t, all)
+	must(t, err)
 	must(t, n.PowerOff(t.Context()))
-	_, err := pods[0].exec(t, "ping", "-c", "1", "-W", "1", crowd[0].IP)
-	if err == nil {
+	if _, err := pods[0].exec(t, "ping", "-c", "1", "-W", "1", crowd[0].IP); err == nil {
 		t.Error("a pod on a node without power answers")
 	}
 	must(t, n.PowerOn(t.Context()))
 	start := time.Now()
-	names := []string{"wait", "--for=condition=Ready", "--timeout=120s", "pod/pod-on-" + n.Name}
-	for _, p := range crowd {
-		names = append(names, "pod/"+p.Name)
-	}
-	waitRestarted(t, n.Name, append(crowd, pods[2]))
-	_, err = suite.Kubectl(t.Context(), names...)
-	must(t, err)
-	t.Logf("%d pods run again %s after the boot", len(crowd)+1, time.Since(start).Round(100*time.Millisecond))
+	waitRestarted(t, all, counts)
+	t.Logf("%d pods run again %s after the boot", len(all), time.Since(start).Round(100*time.Millisecond))
 
 	agree(t, 5*time.Second, members(t))
 	must(t, reachAll(t, podOnEachNode(t)))
@@ -126,21 +123,70 @@ func TestC08APowerCutLeaksNoAddressesAndFailsNoSandbox(t *testing.T) {
 	}
 }
 
-// waitRestarted waits until the kubelet has reported new containers for all the pods.
-func waitRestarted(t *testing.T, node string, pods []pod) {
+// restartCounts asks how often each pod's container has been started again.
+func restartCounts(t *testing.T, pods []pod) (map[string]string, error) {
 	t.Helper()
-	eventually(t, 2*time.Minute, "the containers of "+node+" were started again", func() error {
-		for _, p := range pods {
-			count, err := suite.Kubectl(t.Context(), "get", "pod", p.Name, "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
-			if err != nil {
-				return err
-			}
-			if count == "0" || count == "" {
-				return fmt.Errorf("%s has not been restarted", p.Name)
+	counts := map[string]string{}
+	for _, p := range pods {
+		count, err := suite.Kubectl(t.Context(), "get", "pod", p.Name, "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
+		if err != nil {
+			return nil, err
+		}
+		counts[p.Name] = count
+	}
+	return counts, nil
+}
+
+// waitRestarted waits until the kubelets have reported new containers for all the pods, and the pods are Ready.
+func waitRestarted(t *testing.T, pods []pod, before map[string]string) {
+	t.Helper()
+	eventually(t, 3*time.Minute, "the containers were started again", func() error {
+		now, err := restartCounts(t, pods)
+		if err != nil {
+			return err
+		}
+		for name, count := range now {
+			if count == before[name] {
+				return fmt.Errorf("%s has not been started again", name)
 			}
 		}
 		return nil
 	})
+	wait := []string{"wait", "--for=condition=Ready", "--timeout=120s"}
+	for _, p := range pods {
+		wait = append(wait, "pod/"+p.Name)
+	}
+	_, err := suite.Kubectl(t.Context(), wait...)
+	must(t, err)
+}
+
+// All machines of a site go dark at once and come back in another order, the control plane last.
+func TestK09AfterAPowerCutOfTheWholeClusterThePodsTalkAgain(t *testing.T) {
+	pods := podOnEachNode(t)
+	before, err := restartCounts(t, pods)
+	must(t, err)
+	nodes := suite.Nodes()
+	for _, n := range nodes {
+		must(t, n.PowerOff(t.Context()))
+	}
+	slices.Reverse(nodes)
+	for _, n := range nodes {
+		must(t, n.PowerOn(t.Context()))
+	}
+	start := time.Now()
+	eventually(t, 2*time.Minute, "the API server is back", func() error {
+		_, err := suite.Kubectl(t.Context(), "get", "--raw", "/readyz")
+		return err
+	})
+	waitRestarted(t, pods, before)
+	must(t, suite.WaitReady(t.Context(), 2*time.Minute))
+	t.Logf("everything is Ready %s after the last boot", time.Since(start).Round(time.Second))
+	agree(t, 10*time.Second, members(t))
+	for _, pair := range pairs(podOnEachNode(t)) {
+		if _, err := pair[0].exec(t, "ping", "-c", "1", "-W", "2", pair[1].IP); err != nil {
+			t.Errorf("%s to %s: %v", pair[0].Node, pair[1].Node, err)
+		}
+	}
 }
 
 // reservations lists the addresses that host-local has given away on a node.
