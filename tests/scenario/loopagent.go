@@ -88,6 +88,13 @@ func (a *loopAgent) turn(w *World) error {
 	})
 }
 
+// sees implements agent.
+func (a *loopAgent) sees() bool {
+	a.source.mu.Lock()
+	defer a.source.mu.Unlock()
+	return a.source.synced
+}
+
 // complains implements agent: by the snapshot's problems, and by the last turn's error.
 func (a *loopAgent) complains(about, word string) bool {
 	snapshot, _ := a.source.Snapshot()

@@ -25,6 +25,8 @@ type agent interface {
 	kill()
 	// complains reports whether it has something against a Node, or a device, with the given word in it.
 	complains(about, word string) bool
+	// sees reports whether it has seen the cluster since it was started.
+	sees() bool
 }
 
 // inspected is an agent that can be looked into.

@@ -78,6 +78,9 @@ func (a *processAgent) start(_ context.Context, settings Settings, _ string) err
 	if a.began, err = log.Seek(0, io.SeekEnd); err != nil {
 		return err
 	}
+	if a.began, err = log.Seek(0, io.SeekEnd); err != nil {
+		return err
+	}
 	a.cmd = exec.Command(a.program, "--kube-subnet-mgr", "--ip-masq", "--iface="+underlayDevice,
 		"--kubeconfig-file="+a.kubeconfig, "--net-config-path="+a.path("net-conf.json"), "--subnet-file="+a.path("run/subnet.env"),
 		"--state-dir="+a.path("state"), "--cni-conf-dir="+a.path("net.d"), "--cni-bin-dir="+a.path("bin"),
@@ -87,6 +90,12 @@ func (a *processAgent) start(_ context.Context, settings Settings, _ string) err
 	a.cmd.Stdout, a.cmd.Stderr = log, log
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return a.box.ns.Do(a.cmd.Start)
+}
+
+// sees implements agent: a daemon chooses its port with the first snapshot of the Nodes, and says so.
+func (a *processAgent) sees() bool {
+	text, err := os.ReadFile(a.path("log"))
+	return err == nil && int64(len(text)) > a.began && strings.Contains(string(text[a.began:]), "VXLAN port")
 }
 
 func (a *processAgent) kill() {

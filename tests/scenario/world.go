@@ -114,7 +114,8 @@ func (w *World) leave(away bool) error {
 	if away && !w.away {
 		seen := w.living()
 		for _, m := range w.machines {
-			m.blind = !slices.Contains(seen, m)
+			// A daemon that was started a moment ago may find its kernel right before it has looked at the cluster.
+			m.blind = !slices.Contains(seen, m) || !m.agent.sees()
 		}
 	}
 	w.away = away
