@@ -74,6 +74,9 @@ func dispatch(ctx context.Context, args, env []string, s streams) error {
 	version := daemon.Version{Release: release, Commit: commit}
 	switch verb {
 	case "version":
+		if len(rest) > 0 {
+			return cli.Stray(rest[0])
+		}
 		return printVersion(s.out, version)
 	case "run", "install-cni", "uninstall", "doctor":
 	default:

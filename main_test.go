@@ -19,6 +19,7 @@ func TestExitCodesTellASupervisorWhatHappened(t *testing.T) {
 		{[]string{"flanneld", "install-cni", "-h"}, 0, "Usage:"},
 		{[]string{"flanneld", "--nonsense"}, 2, "unknown flag --nonsense"},
 		{[]string{"flanneld", "unistall"}, 2, "did you mean uninstall"},
+		{[]string{"flanneld", "version", "extra"}, 2, `"extra" is not a flag`},
 		{[]string{"flanneld", "--ip-masq", "true"}, 2, "takes its value with ="},
 		{[]string{"flanneld"}, 2, "set NODE_NAME"},
 		{[]string{"flanneld", "doctor"}, 1, "--before-migration"},

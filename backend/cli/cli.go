@@ -78,7 +78,7 @@ func Parse(in Input) (Parsed, error) {
 		return Parsed{Version: true}, nil
 	}
 	if rest := fs.Args(); len(rest) > 0 {
-		return Parsed{}, Usage{fmt.Errorf("argument %q is not a flag: a switch takes its value with = (--ip-masq=false)", rest[0])}
+		return Parsed{}, Stray(rest[0])
 	}
 	notes, err := applyEnv(fs, in.Env)
 	if err != nil {
@@ -170,4 +170,9 @@ func Unknown(word string) error {
 		return Usage{fmt.Errorf("unknown argument %q: did you mean %s?", word, near)}
 	}
 	return Usage{fmt.Errorf("unknown argument %q: flanneld takes flags, or one of the verbs %s", word, strings.Join(verbs, ", "))}
+}
+
+// Stray is the answer to a word where only flags can stand.
+func Stray(word string) error {
+	return Usage{fmt.Errorf("argument %q is not a flag: a switch takes its value with = (--ip-masq=false)", word)}
 }

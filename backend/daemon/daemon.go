@@ -32,6 +32,7 @@ const (
 	partFiles    = "files"
 	partAnnounce = "announce"
 	partHealth   = "health"
+	partCNI      = "cni-conf"
 )
 
 // daemon is one agent in one network namespace.
@@ -61,7 +62,6 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	d := newDaemon(cfg, log, conn)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.health().run(ctx) })
-	g.Go(func() error { return d.runStatus(ctx) })
 	g.Go(func() error { return d.notify(ctx) })
 	g.Go(func() error { return d.boot(ctx) })
 	err = g.Wait()
@@ -93,6 +93,7 @@ func (d *daemon) boot(ctx context.Context) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return l.answer(ctx) })
+	g.Go(func() error { return d.runStatus(ctx) })
 	g.Go(func() error { return d.run(ctx, d.gate(partConf, waitRetry, d.conf.sync)) })
 	g.Go(func() error { return d.run(ctx, d.gate(partSysctl, waitRetry, d.sysctls)) })
 	g.Go(func() error { return d.generations(ctx) })
@@ -145,10 +146,10 @@ func (d *daemon) generations(ctx context.Context) error {
 	}
 }
 
-// runStatus keeps weft.json.
+// runStatus keeps weft.json. Only the owner of the lock does: a second agent has no say about the node.
 func (d *daemon) runStatus(ctx context.Context) error {
 	s := &status{file: d.cfg.Paths.StatusFile(), board: d.board, started: time.Now(), device: func() string { return d.plane.applied.Load().device() }}
-	l := d.side("status", 5*time.Second, s.sync)
+	l := d.side("status", waitRetry, s.sync)
 	go pokeOn(ctx, d.board.changed(), l.Poke)
 	return d.run(ctx, l)
 }

@@ -61,7 +61,7 @@ func (d *daemon) newGeneration(client *kube.Client, node string, conf subnet.Net
 	})
 	g.rules = &rules{cfg: d.cfg, log: d.log, manager: d.traffic, metrics: d.metrics, told: d.told, warn: g.warn}
 	g.publisher = &publisher{
-		cfg: d.cfg, log: d.log, board: d.board, told: d.told, collect: g.collect,
+		cfg: d.cfg, log: d.log, board: d.board, told: d.told, collect: g.collect, started: time.Now(),
 		plugins: install.NewKeeper(d.cfg.Paths.CNISource, d.cfg.Paths.CNIBin),
 	}
 	return g, nil

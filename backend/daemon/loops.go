@@ -105,7 +105,7 @@ func (t *turning) alive() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.loops {
-		if last := l.LastTurn(); !last.IsZero() && time.Since(last) > stuckAfter {
+		if last := l.LastTurn(); !last.IsZero() && time.Since(last) > max(stuckAfter, 3*l.Resync) {
 			return fmt.Errorf("loop %q has not turned since %s", l.Name, last.UTC().Format(time.RFC3339))
 		}
 	}

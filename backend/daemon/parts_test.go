@@ -97,6 +97,7 @@ func TestALoopThatHangsIsNamed(t *testing.T) {
 		if err := d.turning.alive(); err != nil {
 			t.Errorf("at start: %v", err)
 		}
+		d.turning.add(&backend.Loop{Name: "slow", Resync: 10 * time.Minute, Sync: func(context.Context) error { return nil }})
 		time.Sleep(stuckAfter + time.Second)
 		if err := d.turning.alive(); err == nil || !strings.Contains(err.Error(), `"stuck"`) {
 			t.Errorf("after five minutes: %v", err)
@@ -221,6 +222,54 @@ func TestC02TheFilesWaitForEveryOtherPart(t *testing.T) {
 	}
 	if got, _ := os.ReadFile(paths.SubnetFile); !strings.Contains(string(got), "FLANNEL_MTU=1350") || collected != 1 {
 		t.Errorf("V-06: a smaller underlay: %q; collected %d times, want 1", got, collected)
+	}
+}
+
+func TestAPeerThatFailsForGoodHoldsUpTheFilesForSomeSecondsOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		b := newBoard(quiet(), partPeers)
+		paths := Paths{SubnetFile: filepath.Join(dir, "subnet.env"), CNIConf: filepath.Join(dir, "absent")}
+		p := &publisher{
+			cfg: Config{Paths: paths}, log: quiet(), board: b, told: newTold(quiet()), started: time.Now(),
+			collect: func(context.Context, *applied) error { return nil },
+		}
+		if err := p.sync(t.Context(), planned(t)); !errors.Is(err, errWaiting) {
+			t.Errorf("at once: %v", err)
+		}
+		time.Sleep(peersPatience + time.Second)
+		if err := p.sync(t.Context(), planned(t)); err != nil || !exists(paths.SubnetFile) {
+			t.Errorf("later: %v", err)
+		}
+	})
+}
+
+func TestATypoInTheConflistsTemplateLeavesThePublishedOneStanding(t *testing.T) {
+	dir := t.TempDir()
+	b := newBoard(quiet())
+	paths := Paths{NetConf: filepath.Join(dir, "net-conf.json"), CNIConf: dir, CNIBin: dir, CNISource: filepath.Join(dir, "none")}
+	p := &publisher{cfg: Config{Paths: paths}, log: quiet(), board: b, told: newTold(quiet()), plugins: install.NewKeeper(paths.CNISource, paths.CNIBin)}
+	if err := os.WriteFile(paths.CNITemplate(), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cni(t.Context()); err == nil {
+		t.Error("nothing is published yet, and a template that cannot be used is no error")
+	}
+	published := filepath.Join(dir, install.ConflistName)
+	if err := os.WriteFile(published, []byte("good"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cni(t.Context()); err != nil {
+		t.Errorf("the published one is still true: %v", err)
+	}
+	if v := b.verdict(); v.Ready || !strings.Contains(v.String(), "cni-conf: parse cni-conf.json") {
+		t.Errorf("board: %v", v)
+	}
+	if v := b.verdictBut(aside()...); !v.Ready {
+		t.Errorf("the kubelet is told: %v", v)
+	}
+	if got, _ := os.ReadFile(published); string(got) != "good" {
+		t.Errorf("published: %q", got)
 	}
 }
 

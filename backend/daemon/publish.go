@@ -8,8 +8,10 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weft-cni/weft/backend/install"
 	"github.com/weft-cni/weft/subnet"
@@ -25,14 +27,23 @@ type publisher struct {
 	collect func(context.Context, *applied) error
 	plugins *install.Keeper
 
+	started  time.Time
 	first    bool   // the first hand-over is done: from then on files follow the data plane without waiting for the board
 	template []byte // that conflist was rendered from
 	conflist []byte
 }
 
+// peersPatience is how long the first hand-over waits for every peer. One that cannot be programmed at all must not keep
+// this node's pods from starting.
+const peersPatience = 10 * time.Second
+
 func (p *publisher) sync(ctx context.Context, a *applied) error {
 	if !p.first {
-		if v := p.board.verdictBut(partFiles, partAnnounce, partHealth, partNode); !v.Ready {
+		but := []string{partFiles, partAnnounce, partHealth, partNode, partCNI}
+		if time.Since(p.started) > peersPatience {
+			but = append(but, partPeers)
+		}
+		if v := p.board.verdictBut(but...); !v.Ready {
 			return fmt.Errorf("%w %s", errWaiting, v)
 		}
 		// Addresses that a reboot left reserved are freed before the first new pod asks for one.
@@ -76,6 +87,27 @@ func (p *publisher) cni(ctx context.Context) error {
 		p.told.info("cni", p.cfg.Paths.CNIConf+" is not here: the conflist is left to whoever started us")
 		return nil
 	}
+	err := p.render(ctx)
+	p.board.set(partCNI, err)
+	if err != nil {
+		p.told.warn(partCNI, oneLine(err.Error()))
+		if exists(filepath.Join(p.cfg.Paths.CNIConf, install.ConflistName)) {
+			err = nil // what was published is still true
+		}
+	}
+	if p.conflist == nil || err != nil {
+		return err
+	}
+	changed, err := install.WriteConflist(p.cfg.Paths.CNIConf, p.conflist)
+	if changed {
+		p.log.Info("conflist written", "dir", p.cfg.Paths.CNIConf)
+	}
+	return err
+}
+
+// render installs the plugins and makes the conflist of them when there is a reason to; asking each plugin for its
+// versions on every round would be too much.
+func (p *publisher) render(ctx context.Context) error {
 	report, err := p.plugins.Sync(ctx)
 	if err != nil && !errors.Is(err, install.ErrNoSource) {
 		return err
@@ -87,19 +119,15 @@ func (p *publisher) cni(ctx context.Context) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the conflist's template: %w", err)
 	}
-	// Rendering asks each plugin for its versions, so it waits for a reason.
-	if p.conflist == nil || len(report.Installed) > 0 || !slices.Equal(template, p.template) {
-		list, err := install.Conflist(ctx, template, p.cfg.Paths.CNIBin)
-		if err != nil {
-			return err
-		}
-		p.template, p.conflist = template, list
+	if p.conflist != nil && len(report.Installed) == 0 && slices.Equal(template, p.template) {
+		return nil
 	}
-	changed, err := install.WriteConflist(p.cfg.Paths.CNIConf, p.conflist)
-	if changed {
-		p.log.Info("conflist written", "dir", p.cfg.Paths.CNIConf)
+	list, err := install.Conflist(ctx, template, p.cfg.Paths.CNIBin)
+	if err != nil {
+		return err
 	}
-	return err
+	p.template, p.conflist = template, list
+	return nil
 }
 
 // foreign complains of a CNI configuration that the runtime takes before ours.

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -13,11 +14,15 @@ import (
 // a node that turned NotReady at every upgrade would have its pods moved for nothing.
 const startGrace = 30 * time.Second
 
+// flapGrace is how long a good word of our own stands while something is wrong: a round that fails once, or a new
+// net-conf.json being taken, is over before the kubelet need hear of it.
+const flapGrace = 5 * time.Second
+
 // aside lists the parts that keep no pod from being connected once the node's network is up. The plugin's STATUS decides
 // whether the kubelet calls the node Ready: a typo in net-conf.json, an API server that is away or one peer that cannot be
 // programmed must not have all pods of the node evicted.
 func aside() []string {
-	return []string{partConf, partAPI, partPeers, partAnnounce, partHealth, partNode}
+	return []string{partConf, partAPI, partPeers, partAnnounce, partHealth, partNode, partCNI}
 }
 
 // status writes weft.json, the agent's word to the CNI plugin.
@@ -26,19 +31,23 @@ type status struct {
 	board   *board
 	device  func() string
 	started time.Time
+
 	written subnet.Status
+	text    []byte    // of written: what somebody else puts there is overwritten
+	bad     time.Time // since when the board has not been ready; zero while it is
 }
 
 func (s *status) sync(context.Context) error {
-	next := subnet.Status{Device: s.device(), Ready: s.board.verdictBut(aside()...).Ready}
-	if !next.Ready {
+	next := subnet.Status{Device: s.device(), Ready: s.board.verdictBut(aside()...).Ready, Time: s.written.Time}
+	if next.Ready {
+		s.bad = time.Time{}
+	} else {
 		next.Reason = s.board.verdict().String()
+		if s.stands() {
+			return nil
+		}
 	}
-	if !next.Ready && time.Since(s.started) < startGrace && s.predecessorReady() {
-		return nil
-	}
-	next.Time = s.written.Time
-	if next == s.written && exists(s.file) {
+	if have, err := os.ReadFile(s.file); err == nil && next == s.written && bytes.Equal(have, s.text) {
 		return nil
 	}
 	next.Time = time.Now().UTC().Truncate(time.Second)
@@ -49,8 +58,20 @@ func (s *status) sync(context.Context) error {
 	if err := subnet.WriteFile(s.file, data, 0o644); err != nil {
 		return fmt.Errorf("write the status for the CNI plugin: %w", err)
 	}
-	s.written = next
+	s.written, s.text = next, data
 	return nil
+}
+
+// stands tells whether a good word, our own or that of the agent before us, is left standing although the board is not
+// ready now.
+func (s *status) stands() bool {
+	if s.bad.IsZero() {
+		s.bad = time.Now()
+	}
+	if s.written.Ready {
+		return time.Since(s.bad) < flapGrace
+	}
+	return time.Since(s.started) < startGrace && s.predecessorReady()
 }
 
 // predecessorReady tells whether the file of the agent before us says ready. Once we have written, its word is void.

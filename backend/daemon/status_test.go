@@ -65,3 +65,47 @@ func TestARestartLetsTheGoodWordOfThePredecessorStand(t *testing.T) {
 		t.Error("the predecessor's word outlived the grace")
 	}
 }
+
+func TestOneFailedRoundDoesNotReachTheKubeletAndALastingFaultDoes(t *testing.T) {
+	b := newBoard(quiet())
+	s := &status{file: filepath.Join(t.TempDir(), "weft.json"), board: b, device: func() string { return "flannel.1" }, started: time.Now()}
+	sync := func() subnet.Status {
+		t.Helper()
+		if err := s.sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return readStatus(t, s.file)
+	}
+	if !sync().Ready {
+		t.Fatal("not ready at first")
+	}
+	b.set(partRules, errors.New("nft: try again"))
+	if !sync().Ready {
+		t.Error("one failed round is passed on at once")
+	}
+	s.bad = s.bad.Add(-flapGrace)
+	if got := sync(); got.Ready || got.Reason != "rules: nft: try again" {
+		t.Errorf("a fault that lasts is not passed on: %+v", got)
+	}
+	b.set(partRules, nil)
+	if !sync().Ready {
+		t.Error("recovery is not passed on at once")
+	}
+}
+
+func TestWhatSomebodyElseWritesIntoTheStatusFileIsOverwritten(t *testing.T) {
+	s := &status{file: filepath.Join(t.TempDir(), "weft.json"), board: newBoard(quiet()), device: func() string { return "flannel.1" }, started: time.Now()}
+	for _, foreign := range []string{"", `{"device":"","ready":false,"reason":"lock: another agent","time":"2026-01-01T00:00:00Z"}`, "{"} {
+		if foreign != "" {
+			if err := os.WriteFile(s.file, []byte(foreign), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !readStatus(t, s.file).Ready {
+			t.Errorf("%q stands", foreign)
+		}
+	}
+}

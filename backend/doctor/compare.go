@@ -66,21 +66,30 @@ func compareNetConf(theirs, ours Install) []Finding {
 	return out
 }
 
-// compareFlags names what the running daemon is told and ours is not.
+// compareFlags names what the running daemon is told and ours is not. Flags and FLANNELD_ variables are the same thing.
 func compareFlags(theirs, ours Install) []Finding {
-	has := map[string]bool{}
-	for _, a := range words(ours.Args) {
-		has[a] = true
-	}
+	there, here := settings(theirs), settings(ours)
 	var out []Finding
-	for _, a := range words(theirs.Args) {
-		if !has[a] && !strings.HasPrefix(a, "--v=") {
+	for _, a := range there {
+		if !slices.Contains(here, a) && !strings.HasPrefix(a, "--v=") {
 			out = append(out, Finding{"flag " + a, "given there, not in our manifest", "add it to the DaemonSet's args", strings.HasPrefix(a, "--iface") || strings.HasPrefix(a, "--kube-annotation-prefix")})
 		}
 	}
-	for _, k := range slices.Sorted(maps.Keys(theirs.Env)) {
-		if _, ok := ours.Env[k]; !ok {
-			out = append(out, Finding{"environment " + k, fmt.Sprintf("is %q there, not set in our manifest", theirs.Env[k]), "add it to the DaemonSet's env", strings.Contains(k, "IFACE")})
+	// The one flag of our manifest that changes what happens to packets.
+	if masq := "--ip-masq"; slices.Contains(here, masq) && !slices.Contains(there, masq) {
+		out = append(out, Finding{"flag " + masq, "in our manifest, not given there: pods would begin to leave the network under their node's address", "take it out of our DaemonSet's args", true})
+	}
+	return out
+}
+
+// settings lists flags and variables in one spelling; a flag wins over its variable.
+func settings(in Install) []string {
+	out := words(in.Args)
+	for _, k := range slices.Sorted(maps.Keys(in.Env)) {
+		flag := "--" + strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(k, "FLANNELD_"), "_", "-"))
+		given := slices.ContainsFunc(out, func(w string) bool { return w == flag || strings.HasPrefix(w, flag+"=") })
+		if !given && in.Env[k] != "" {
+			out = append(out, strings.TrimSuffix(flag+"="+in.Env[k], "=true"))
 		}
 	}
 	return out

@@ -42,7 +42,8 @@ func TestEveryDifferenceThatMattersIsNamed(t *testing.T) {
 		}, "EnableNFTables", false},
 		"iface":      {func(i *Install) { i.Args = append(i.Args, "--iface=eth1") }, "flag --iface=eth1", true},
 		"iface word": {func(i *Install) { i.Args = append(i.Args, "-iface", "eth1") }, "flag --iface=eth1", true},
-		"env":        {func(i *Install) { i.Env = map[string]string{"FLANNELD_IFACE": "eth1"} }, "environment FLANNELD_IFACE", true},
+		"env":        {func(i *Install) { i.Env = map[string]string{"FLANNELD_IFACE": "eth1"} }, "flag --iface=eth1: given there", true},
+		"no masq":    {func(i *Install) { i.Args = []string{"--kube-subnet-mgr"} }, "flag --ip-masq: in our manifest, not given there", true},
 		"namespace":  {func(i *Install) { i.Namespace = "kube-system" }, "kubectl -n kube-system delete daemonset", true},
 		"second":     {func(i *Install) { i.Others = []string{"kube-system/kube-flannel-ds-amd64"} }, "a second one runs", true},
 		"netpol":     {func(i *Install) { i.Images = []string{"x/kube-network-policies:v1"} }, "NetworkPolicy", true},
@@ -61,6 +62,15 @@ func TestEveryDifferenceThatMattersIsNamed(t *testing.T) {
 				t.Errorf("error %v, want one: %v\n%s", err, c.stop, out.String())
 			}
 		})
+	}
+}
+
+func TestAVariableIsWorthAsMuchAsItsFlag(t *testing.T) {
+	theirs := stock()
+	theirs.Args = []string{"--kube-subnet-mgr"}
+	theirs.Env = map[string]string{"FLANNELD_IP_MASQ": "true", "FLANNELD_V": "1"}
+	if got := Compare(theirs, ours()); len(got) != 0 {
+		t.Errorf("findings: %+v", got)
 	}
 }
 
