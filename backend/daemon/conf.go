@@ -45,7 +45,7 @@ func (c *confFile) sync(context.Context) error {
 	}
 	if old := c.good.Load(); old == nil || *old != conf {
 		c.good.Store(&conf)
-		c.log.Info("network configuration", "network", conf.Networks, "backend", fmt.Sprintf("%+v", conf.Backend))
+		c.log.Info("network configuration", "network", networks(conf), "backend", fmt.Sprintf("%+v", conf.Backend))
 		c.changed()
 	}
 	return nil
