@@ -48,6 +48,8 @@ type daemon struct {
 	plane   *plane
 	conf    *confFile
 	newConf chan struct{} // has a value when conf has changed
+	api     *kube.Client  // once there is one; only generations touch it
+	node    string        // the own Node's name, with api
 }
 
 // Run is the agent. It returns when ctx ends, and before that only for what no waiting cures. What is in the kernel
@@ -186,8 +188,12 @@ func (d *daemon) trusted(addr netip.Addr) bool {
 	})
 }
 
-// client connects to the API server and finds out which node this is, as long as it takes.
+// client connects to the API server and finds out which node this is, as long as it takes. That is done once: a client
+// for each generation would leave its connections behind.
 func (d *daemon) client(ctx context.Context) (*kube.Client, string, bool) {
+	if d.api != nil {
+		return d.api, d.node, true
+	}
 	var client *kube.Client
 	ok := d.until(ctx, partAPI, func(context.Context) (err error) {
 		client, err = kube.NewClient(kube.ClientOptions{
@@ -209,5 +215,6 @@ func (d *daemon) client(ctx context.Context) (*kube.Client, string, bool) {
 		return nil, "", false
 	}
 	d.board.set(partNode, nil)
+	d.api, d.node = client, name
 	return client, name, true
 }
