@@ -3,16 +3,17 @@ package nstest
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
 // Monitor collects the kernel's rtnetlink notifications of a namespace, to show which changes were made at all.
+// The kernel queues a notification before the call that made the change returns; the socket is read when Events asks,
+// so that what was done before is always in the answer.
 type Monitor struct {
-	file   *os.File
-	mu     sync.Mutex // guards events
+	fd     int
+	mu     sync.Mutex // guards events and the reading of fd
 	events []Event
 }
 
@@ -44,22 +45,15 @@ func (n *NS) Monitor() *Monitor {
 	if err := n.Do(m.open); err != nil {
 		n.t.Fatalf("in %s: open rtnetlink: %v", n.Name, err)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		m.receive()
-	}()
-	n.t.Cleanup(func() {
-		m.file.Close()
-		<-done
-	})
+	n.t.Cleanup(func() { unix.Close(m.fd) })
 	return m
 }
 
-// Events returns what was collected up to now.
+// Events returns what the kernel has reported up to now.
 func (m *Monitor) Events() []Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.receive()
 	return append([]Event(nil), m.events...)
 }
 
@@ -68,7 +62,7 @@ func (m *Monitor) open() error {
 	if err != nil {
 		return err
 	}
-	m.file = os.NewFile(uintptr(fd), "rtnetlink")
+	m.fd = fd
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)
 	var groups uint32
 	for _, g := range []uint{unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE,
@@ -81,19 +75,18 @@ func (m *Monitor) open() error {
 func (m *Monitor) receive() {
 	buf := make([]byte, 1<<17)
 	for {
-		n, err := m.file.Read(buf)
-		if isClosed(err) {
-			return
-		}
-		if err == nil {
+		n, err := unix.Read(m.fd, buf)
+		switch err {
+		case nil:
 			m.note(buf[:n])
+		case unix.EINTR, unix.ENOBUFS: // read on; what ENOBUFS lost did not fit into 64 MiB
+		default:
+			return // EAGAIN: all is read
 		}
 	}
 }
 
 func (m *Monitor) note(b []byte) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	for len(b) >= unix.SizeofNlMsghdr {
 		size := int(binary.NativeEndian.Uint32(b))
 		if size < unix.SizeofNlMsghdr || size > len(b) {
