@@ -11,10 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capture collects the frames that pass a device, both ways, as tcpdump sees them.
+// Capture collects the frames that pass a device, both ways, as tcpdump sees them. A goroutine empties the socket, so
+// that a long capture loses none; who asks for the frames empties it first, so that none that has passed is missing.
 type Capture struct {
 	file   *os.File
-	mu     sync.Mutex // guards frames
+	mu     sync.Mutex // guards frames and the reading of file
 	frames [][]byte
 }
 
@@ -37,8 +38,11 @@ func (n *NS) Capture(device string) *Capture {
 	return c
 }
 
-// Frames returns what was collected up to now.
+// Frames returns what has passed up to now.
 func (c *Capture) Frames() [][]byte {
+	if raw, err := c.file.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { c.drain(fd) }) // fails when the capture is over, and then all is read
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([][]byte(nil), c.frames...)
@@ -82,18 +86,27 @@ func (c *Capture) open(device string) error {
 }
 
 func (c *Capture) receive() {
+	raw, err := c.file.SyscallConn()
+	for err == nil {
+		err = raw.Read(func(fd uintptr) bool { return c.drain(fd) > 0 }) // none: wait until there is one
+	}
+}
+
+// drain takes what the socket holds, and returns how many frames that were.
+func (c *Capture) drain(fd uintptr) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	buf := make([]byte, 1<<17)
-	for {
-		n, err := c.file.Read(buf)
-		if isClosed(err) {
-			return
+	for count := 0; ; {
+		n, err := unix.Read(int(fd), buf)
+		switch err {
+		case nil:
+			c.frames = append(c.frames, append([]byte(nil), buf[:n]...))
+			count++
+		case unix.EAGAIN:
+			return count
+		default: // the device went down: frames come again when it is up
 		}
-		if err != nil {
-			continue // the device went down: frames come again when it is up
-		}
-		c.mu.Lock()
-		c.frames = append(c.frames, append([]byte(nil), buf[:n]...))
-		c.mu.Unlock()
 	}
 }
 
