@@ -79,22 +79,22 @@ func TestAForwardChainThatIsClosedLaterIsOpenedForPods(t *testing.T) {
 	right := keep(t, ns, single())
 	for _, engine := range engineNames {
 		xt(ns, engine, "-A", "FORWARD", "-j", "REJECT")
-		took := nstest.Eventually(t, time.Second, right)
+		took := nstest.Eventually(t, patience, right)
 		if got := rulesOf(ns, engine); len(got) != 2 || got[0] != jumpSpec {
 			t.Errorf("%s: FORWARD is %q", engine, got)
 		}
 		xt(ns, engine, "-D", "FORWARD", "2") // and what is not needed any more goes
-		nstest.Eventually(t, time.Second, right)
+		nstest.Eventually(t, patience, right)
 		if got := rulesOf(ns, engine); len(got) != 0 {
 			t.Errorf("%s: FORWARD is %q", engine, got)
 		}
 		t.Logf("%s: opened after %v", engine, took.Round(time.Millisecond))
 	}
 	xt(ns, engineNFT, "-P", "FORWARD", "DROP")
-	nstest.Eventually(t, time.Second, right)
-	// The legacy engine tells nobody of a policy: the slow poll finds it (5 s here).
+	nstest.Eventually(t, patience, right)
+	// The legacy engine tells nobody of a policy: the slow poll finds it (15 s here).
 	xt(ns, engineLegacy, "-P", "FORWARD", "DROP")
-	nstest.Eventually(t, 6*time.Second, right)
+	nstest.Eventually(t, 2*pollEvery, right)
 	for _, engine := range engineNames {
 		if got := rulesOf(ns, engine); len(got) != 1 {
 			t.Errorf("%s: FORWARD is %q", engine, got)

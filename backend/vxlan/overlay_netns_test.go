@@ -95,7 +95,7 @@ func TestV08TheOuterChecksumIsZeroOrRight(t *testing.T) { // what a receiver wou
 		dst, _, _, _, ok := nstest.VXLAN(frame)
 		return ok && dst == [4]byte{192, 168, 50, 2}
 	}
-	nstest.Eventually(t, time.Second, func() error {
+	nstest.Eventually(t, 10*time.Second, func() error {
 		if n := wire.Count(toB); n < 3 {
 			return fmt.Errorf("%d packets captured", n)
 		}

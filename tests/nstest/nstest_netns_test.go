@@ -74,7 +74,7 @@ func TestCaptureAndMonitorSeeWhatHappens(t *testing.T) {
 	a.Ping(Ping{Dst: f.Addr(2)}, 1)
 	c.Wait(t, time.Second, func(frame []byte) bool { return frame[12] == 8 && frame[13] == 0 && frame[23] == 1 })
 	a.IP("route add 10.9.0.0/16 via " + f.Addr(2).String())
-	Eventually(t, time.Second, func() error {
+	Eventually(t, 10*time.Second, func() error {
 		for _, e := range m.Events() {
 			if e.Type == unix.RTM_NEWROUTE && strings.HasPrefix(e.String(), "new route") {
 				return nil
