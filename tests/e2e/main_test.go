@@ -17,6 +17,7 @@ type shared struct {
 	*cluster.Cluster
 	product   cluster.Product
 	installed bool
+	found     bool // the cluster is one that an earlier run kept
 }
 
 var suite shared
@@ -35,21 +36,39 @@ func TestMain(m *testing.M) {
 }
 
 // runOnCluster brings the cluster up, runs the tests and takes it down. With WEFT_E2E_KEEP=1 the cluster stays, for a look
-// at what a failed test left: WEFT_E2E_NAME=e2e go run ./cmd/cluster kubectl get pods -A.
+// at what a failed test left, WEFT_E2E_NAME=e2e go run ./cmd/cluster kubectl get pods -A, and for the next such run to use.
 func runOnCluster(m *testing.M) (code int, err error) {
 	ctx := context.Background()
 	if suite.product, err = cluster.FindProduct(ctx); err != nil {
 		return 1, err
 	}
 	cfg := cluster.Default()
-	cfg.Name, cfg.Log = "e2e", os.Stdout
-	if os.Getenv("WEFT_E2E_KEEP") == "" {
-		defer func() { err = errors.Join(err, cluster.Down(ctx, cfg)) }()
+	cfg.Name, cfg.Log, cfg.Keep = "e2e", os.Stdout, os.Getenv("WEFT_E2E_KEEP") != ""
+	if name := os.Getenv("WEFT_E2E_NAME"); name != "" {
+		cfg.Name = name
 	}
-	if suite.Cluster, err = cluster.Up(ctx, cfg); err != nil {
-		return 1, err
+	if cfg.Keep {
+		if suite.Cluster, err = cluster.Find(ctx, cfg); err != nil {
+			return 1, err
+		}
+		suite.found = suite.Cluster != nil
+	} else {
+		defer func() { err = errors.Join(err, downIfUp(ctx, cfg)) }()
+	}
+	if !suite.found {
+		if suite.Cluster, err = cluster.Up(ctx, cfg); err != nil {
+			return 1, err
+		}
 	}
 	return m.Run(), nil
+}
+
+// downIfUp leaves a cluster alone that was refused to this run, and so is another's.
+func downIfUp(ctx context.Context, cfg cluster.Config) error {
+	if suite.Cluster == nil {
+		return nil
+	}
+	return cluster.Down(ctx, cfg)
 }
 
 // withProduct returns the cluster with the product installed and everything Ready.
@@ -57,10 +76,22 @@ func withProduct(t *testing.T) *cluster.Cluster {
 	t.Helper()
 	if !suite.installed {
 		must(t, suite.Install(t.Context(), suite.product))
+		if suite.found {
+			restartAgents(t) // the image may be another than the earlier run's, under the same name
+		}
 		must(t, suite.WaitReady(t.Context(), 2*time.Minute))
 		suite.installed = true
 	}
 	return suite.Cluster
+}
+
+// restartAgents rolls the DaemonSet over.
+func restartAgents(t *testing.T) {
+	t.Helper()
+	for _, args := range [][]string{{"rollout", "restart", "daemonset/kube-flannel-ds"}, {"rollout", "status", "daemonset/kube-flannel-ds", "--timeout=180s"}} {
+		_, err := suite.Kubectl(t.Context(), append([]string{"-n", "kube-flannel"}, args...)...)
+		must(t, err)
+	}
 }
 
 func must(t *testing.T, err error) {

@@ -15,8 +15,8 @@ import (
 // ran flannel goes through: our image under flannel's manifest, our manifest over it, and at last the removal.
 func TestK13KubeProxyInNftablesModeFromFlannelsManifestToTheRemoval(t *testing.T) {
 	cfg := cluster.Default()
-	cfg.Name, cfg.Nodes, cfg.ProxyMode, cfg.Log = "e2e-nft", 2, "nftables", os.Stdout
-	if os.Getenv("WEFT_E2E_KEEP") == "" {
+	cfg.Name, cfg.Nodes, cfg.ProxyMode, cfg.Log = suite.Config.Name+"-nft", 2, "nftables", os.Stdout
+	if cfg.Keep = suite.Config.Keep; !cfg.Keep {
 		t.Cleanup(func() {
 			if err := cluster.Down(contextOfCleanup(), cfg); err != nil {
 				t.Error(err)

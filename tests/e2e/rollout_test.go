@@ -24,10 +24,7 @@ func TestD14ARolloutAndAKillLoseNoPacketAndNoConnection(t *testing.T) {
 	outbound := pods[1].start(t, "/tmp/stop-connect", "connect", "-every", "50ms", outside+":9000")
 
 	before := agentPods(t)
-	for _, args := range [][]string{{"rollout", "restart", "daemonset/kube-flannel-ds"}, {"rollout", "status", "daemonset/kube-flannel-ds", "--timeout=180s"}} {
-		_, err := suite.Kubectl(t.Context(), append([]string{"-n", "kube-flannel"}, args...)...)
-		must(t, err)
-	}
+	restartAgents(t)
 	for node, pod := range agentPods(t) {
 		if before[node] == pod {
 			t.Errorf("the agent on %s was not replaced", node)

@@ -14,6 +14,7 @@ type Config struct {
 	ProxyMode   string    // kube-proxy's: iptables or nftables
 	PodCIDR     string    // what kubeadm is told, and what the network plugin's configuration must say
 	ServiceCIDR string    //
+	Keep        bool      // the cluster is to outlive the process that brings it up
 	Log         io.Writer // progress lines
 }
 

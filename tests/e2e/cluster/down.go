@@ -14,10 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Down removes the cluster of that name, running or half gone.
+// Down removes the cluster of that name, running or half gone. It waits while another process is at work on a cluster.
 func Down(ctx context.Context, cfg Config) error {
 	c, err := prepare(cfg)
 	if err != nil {
+		return err
+	}
+	if err := c.acquire(ctx); err != nil {
 		return err
 	}
 	return c.Down(ctx)

@@ -78,6 +78,9 @@ func abandonNode(t *testing.T, cfg Config) {
 		}
 	})
 	ctx := t.Context()
+	if err := c.acquire(ctx); err != nil {
+		t.Fatal(err)
+	}
 	if err := c.build(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -9,18 +9,21 @@ import (
 	"sync"
 )
 
-// Up builds what is missing, removes what an earlier run left, and brings the cluster up to the point where every node has
-// registered. Nodes are not Ready then: they have no network plugin.
+// Up waits for other processes' clusters, builds what is missing, removes what an earlier run left, and brings the cluster up
+// to the point where every node has registered. Nodes are not Ready then: they have no network plugin.
 func Up(ctx context.Context, cfg Config) (*Cluster, error) {
 	c, err := prepare(cfg)
 	if err != nil {
 		return nil, err
 	}
+	if err := c.acquire(ctx); err != nil {
+		return nil, err
+	}
 	if err := c.build(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.Down(ctx); err != nil {
-		return nil, fmt.Errorf("remove an earlier cluster: %w", err)
+	if err := c.makeRoom(ctx); err != nil {
+		return nil, err
 	}
 	if err := c.start(ctx); err != nil {
 		return c, err
@@ -31,6 +34,9 @@ func Up(ctx context.Context, cfg Config) (*Cluster, error) {
 func (c *Cluster) start(ctx context.Context) error {
 	if err := os.MkdirAll(c.dir, 0o755); err != nil {
 		return fmt.Errorf("make the cluster's folder: %w", err)
+	}
+	if err := writeHolder(c.ownerFile(), newHolder(c.Config)); err != nil {
+		return err
 	}
 	if err := c.linkPrograms(); err != nil {
 		return err

@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string) error {
 		return nil
 	}
 	cfg := cluster.Default()
-	cfg.Log = os.Stdout
+	cfg.Log, cfg.Keep = os.Stdout, true
 	if name := os.Getenv("WEFT_E2E_NAME"); name != "" {
 		cfg.Name = name
 	}
@@ -101,7 +101,7 @@ func runUpstream(ctx context.Context, cfg cluster.Config) error {
 	if err != nil {
 		return err
 	}
-	cfg.Name += "-upstream"
+	cfg.Name, cfg.Keep = cfg.Name+"-upstream", false
 	return upstream.Run(ctx, cfg, filepath.Join(source, "..", "..", "docs", "conformance", "e2e-upstream.md"))
 }
 
