@@ -50,27 +50,30 @@ func requestsIn(d ast.Decl) []string {
 		return true
 	})
 	var out []string
+	patched := map[*ast.SelectorExpr]string{} // the subresource of a patch, by the method that is called
 	ast.Inspect(d, func(n ast.Node) bool {
-		call, ok := n.(*ast.CallExpr)
-		if !ok {
-			return true
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			sel, ok := n.Fun.(*ast.SelectorExpr)
+			if !ok || sel.Sel.Name != "Patch" || len(n.Args) == 0 {
+				return true
+			}
+			if last, ok := n.Args[len(n.Args)-1].(*ast.BasicLit); ok {
+				sub, _ := strconv.Unquote(last.Value)
+				patched[sel] = "/" + sub
+			}
+		case *ast.SelectorExpr: // a call, or the method as a value
+			if !slices.Contains(verbs, n.Sel.Name) {
+				return true
+			}
+			resource := resourceOf(n.X)
+			if id, ok := n.X.(*ast.Ident); ok {
+				resource = held[id.Name]
+			}
+			if resource != "" {
+				out = append(out, resource+patched[n]+" "+strings.ToLower(n.Sel.Name))
+			}
 		}
-		sel, ok := call.Fun.(*ast.SelectorExpr)
-		if !ok || !slices.Contains(verbs, sel.Sel.Name) {
-			return true
-		}
-		resource := resourceOf(sel.X)
-		if id, ok := sel.X.(*ast.Ident); ok {
-			resource = held[id.Name]
-		}
-		if resource == "" {
-			return true
-		}
-		if last, ok := call.Args[len(call.Args)-1].(*ast.BasicLit); ok && sel.Sel.Name == "Patch" {
-			sub, _ := strconv.Unquote(last.Value)
-			resource += "/" + sub
-		}
-		out = append(out, resource+" "+strings.ToLower(sel.Sel.Name))
 		return true
 	})
 	return out

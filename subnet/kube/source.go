@@ -7,15 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
 	"github.com/weft-cni/weft/subnet"
 )
@@ -106,14 +99,8 @@ func (s *Source) Run(ctx context.Context) error {
 	ids := make(chan struct{})
 	go func() { defer close(ids); s.readClusterID(ctx) }()
 	s.readSelf(ctx)
-	// The reflector's own log would say with each retry what the contact says once.
-	quiet := logr.Discard()
-	reflector := cache.NewReflectorWithOptions(s.listWatch(ctx), &corev1.Node{}, s.store, cache.ReflectorOptions{
-		Name: "nodes", Logger: &quiet,
-		// For answers like 429 and 500; grows to two seconds with jitter, since a node without its peers is down.
-		Backoff: &wait.Backoff{Duration: 300 * time.Millisecond, Factor: 1.7, Steps: 5, Cap: 2 * time.Second, Jitter: 0.5},
-	})
-	reflector.RunWithContext(klog.NewContext(ctx, quiet))
+	feed := Feed{Client: s.cfg.Client, Kind: nodes(s.cfg.Client, s.cfg.Rules.Prefix), Store: s.store, Note: s.note}
+	feed.Run(ctx)
 	<-done
 	<-ids
 	return nil
@@ -152,33 +139,6 @@ func (s *Source) readClusterID(ctx context.Context) {
 		}
 		pause(ctx, began)
 	}
-}
-
-// listWatch is the way to the Nodes. It uses Run's ctx and not the reflector's, which for lists is none.
-func (s *Source) listWatch(ctx context.Context) cache.ListerWatcher {
-	nodes := s.cfg.Client.CoreV1().Nodes()
-	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, err := attempt(ctx, s.note, func() (*corev1.NodeList, error) {
-				return listNodes(ctx, s.cfg.Client, o, s.cfg.Rules.Prefix)
-			})
-			if err != nil {
-				return nil, err
-			}
-			return list, nil
-		},
-		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return attempt(ctx, s.note, func() (watch.Interface, error) {
-				ctx, way := withOutcome(ctx)
-				w, err := nodes.Watch(ctx, o)
-				if err == nil && way.err != nil { // an empty watch, after which the reflector would list
-					w.Stop()
-					return nil, way.err
-				}
-				return w, err
-			})
-		},
-	}, s.cfg.Client.Interface)
 }
 
 // note takes how a list or a watch was answered, and logs what is news.
