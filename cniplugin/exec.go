@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -16,6 +13,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"golang.org/x/sys/unix"
 
 	"github.com/weft-cni/weft/subnet/ipam"
 )
@@ -50,57 +48,58 @@ func (p plugin) run(ctx context.Context, c call) ([]byte, error) {
 }
 
 func (p plugin) runOnce(ctx context.Context, file string, c call) ([]byte, error) {
-	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, file)
-	cmd.Env = withVars(p.environ, c.env)
-	in, err := input(c.conf)
+	std, err := newStdio(c.conf)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", file, err)
 	}
-	defer func() { _ = in.Close() }() // the plugin has its own end
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &stdout, &stderr
+	defer std.close()
+	attr := &syscall.ProcAttr{
+		Env: withVars(p.environ, c.env), Files: std.files(),
+		Sys: &syscall.SysProcAttr{Setpgid: true}, // a group of its own, so that the address management it starts ends with it
+	}
 	if c.lock != nil {
-		cmd.ExtraFiles = []*os.File{c.lock.File()}
+		attr.Files = append(attr.Files, c.lock.File().Fd())
 	}
-	// A group of its own, so that the address management it starts ends with it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second // for what keeps the pipes open all the same
-	exit := cmd.Start()
-	if exit == nil {
-		runtime.Gosched() // lets the writing of the record begin; Wait would hold the processor for a while
-		exit = cmd.Wait()
+	pid, err := syscall.ForkExec(file, []string{file}, attr)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", file, err)
 	}
-	_, _ = p.stderr.Write(stderr.Bytes())
+	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(-pid, syscall.SIGKILL) }) // or it was quicker
+	runtime.Gosched()                                                                  // lets the writing of the record begin; waiting would hold the processor for a while
+	exit, err := wait(pid, stop)
+	if err != nil {
+		return nil, fmt.Errorf("wait for %s: %w", file, err)
+	}
+	stdout, stderr := read(std.out), read(std.err)
+	_, _ = p.stderr.Write(stderr)
 	switch {
-	case exit == nil || errors.Is(exit, exec.ErrWaitDelay): // the latter: a child of its own lives on
-		return stdout.Bytes(), nil
+	case exit.Exited() && exit.ExitStatus() == 0:
+		return stdout, nil
 	case ctx.Err() != nil:
 		return nil, fail(types.ErrTryAgainLater, "%s did not end in time: %v", c.kind, context.Cause(ctx))
-	case cmd.ProcessState == nil:
-		return nil, fmt.Errorf("start %s: %w", file, exit)
 	}
-	return nil, pluginError(c.kind, exit, stdout.Bytes(), stderr.Bytes())
+	return nil, pluginError(c.kind, exit, stdout, stderr)
 }
 
-// input is the plugin's standard input. What fits into a page is put into a pipe beforehand: else a goroutine writes it,
-// which comes to run only once the runtime has noticed that we wait.
-func input(conf []byte) (io.ReadCloser, error) {
-	if len(conf) > 4096 {
-		return io.NopCloser(bytes.NewReader(conf)), nil
+// wait waits for the end of a child. Until stop the child is a zombie, so that nobody else gets its number and with it
+// the signal that was meant for it.
+func wait(pid int, stop func() bool) (exit syscall.WaitStatus, err error) {
+	defer stop()
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return exit, err
+		}
 	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	_, err = w.Write(conf)
-	if err = errors.Join(err, w.Close()); err != nil {
-		return nil, errors.Join(err, r.Close())
-	}
-	return r, nil
+	stop()
+	_, err = syscall.Wait4(pid, &exit, 0, nil)
+	return exit, err
 }
 
-func pluginError(kind string, exit error, stdout, stderr []byte) error {
+func pluginError(kind string, exit syscall.WaitStatus, stdout, stderr []byte) error {
 	e := &types.Error{}
 	if json.Unmarshal(stdout, e) == nil && (e.Msg != "" || e.Code != 0) {
 		return e
@@ -109,7 +108,11 @@ func pluginError(kind string, exit error, stdout, stderr []byte) error {
 	if len(said) > 1000 {
 		said = said[:1000]
 	}
-	return fail(types.ErrInternal, "%s ended with %v and said %q", kind, exit, said)
+	how := fmt.Sprintf("exit status %d", exit.ExitStatus())
+	if exit.Signaled() {
+		how = "signal " + exit.Signal().String()
+	}
+	return fail(types.ErrInternal, "%s ended with %s and said %q", kind, how, said)
 }
 
 // findPlugin looks a plugin up as a runtime does.
