@@ -1,7 +1,6 @@
 package subnet
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -11,15 +10,37 @@ import (
 	"time"
 )
 
-// WriteFile replaces a file so that no reader ever sees a part of it and a power cut leaves the old or the new one:
-// temporary file in the same directory, fsync, rename, fsync of the directory. An existing file keeps its mode, a
-// missing directory is made with 0755, and temporary files of writers that died are removed.
+// Writer replaces files so that no reader ever sees a part of one, and a crash or a power cut leaves the old or the new
+// one. The zero value writes to the machine's disk.
+type Writer struct {
+	Disk Disk // nil means OSDisk
+}
+
+// WriteFile is Writer.WriteFile on the machine's disk.
 func WriteFile(path string, data []byte, perm fs.FileMode) error {
+	return Writer{}.WriteFile(path, data, perm)
+}
+
+// WriteFile replaces a file: temporary file in the same directory, fsync, rename, fsync of the directory. An existing file
+// keeps its mode, a missing directory is made with 0755, and temporary files of writers that died are removed. The error
+// names the path, and the cure where one is known.
+func (w Writer) WriteFile(path string, data []byte, perm fs.FileMode) error {
+	if err := w.write(path, data, perm); err != nil {
+		return fmt.Errorf("write %s: %w", path, Cure(path, err))
+	}
+	return nil
+}
+
+func (w Writer) write(path string, data []byte, perm fs.FileMode) error {
 	dir, base := filepath.Dir(path), filepath.Base(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return err
 	}
-	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+	switch info, err := os.Stat(path); {
+	case err != nil: // not there; or the steps below meet the cause again and say it
+	case info.IsDir():
+		return syscall.EISDIR // a rename says "file exists"
+	case info.Mode().IsRegular():
 		perm = info.Mode().Perm()
 	}
 	locked, unlock := lockDir(dir)
@@ -27,10 +48,18 @@ func WriteFile(path string, data []byte, perm fs.FileMode) error {
 	if locked {
 		removeTemps(dir, base) // nobody else is writing here, so whoever made them is dead
 	}
-	if err := replace(dir, base, data, perm); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+	return w.replace(dir, base, data, perm)
+}
+
+// RemoveTemps removes what writers of a file left that were killed. WriteFile does so too, but only when there is
+// something to write.
+func RemoveTemps(path string) {
+	dir, base := filepath.Dir(path), filepath.Base(path)
+	locked, unlock := lockDir(dir)
+	defer unlock()
+	if locked {
+		removeTemps(dir, base)
 	}
-	return nil
 }
 
 // lockDir keeps other writers out of a directory. The lock goes with the process, however it ends. A writer that holds
@@ -50,8 +79,12 @@ func lockDir(dir string) (locked bool, unlock func()) {
 }
 
 // replace writes a temporary file and renames it.
-func replace(dir, base string, data []byte, perm fs.FileMode) (err error) {
-	f, err := os.CreateTemp(dir, "."+base+".tmp*")
+func (w Writer) replace(dir, base string, data []byte, perm fs.FileMode) (err error) {
+	disk := w.Disk
+	if disk == nil {
+		disk = OSDisk{}
+	}
+	f, err := disk.Create(dir, "."+base+".tmp*", perm)
 	if err != nil {
 		return err
 	}
@@ -64,19 +97,16 @@ func replace(dir, base string, data []byte, perm fs.FileMode) (err error) {
 	if _, err := f.Write(data); err != nil {
 		return err
 	}
-	if err := f.Chmod(perm); err != nil { // CreateTemp makes 0600; chmod is not subject to the umask
-		return err
-	}
 	if err := f.Sync(); err != nil {
 		return err
 	}
 	if err := f.Close(); err != nil {
 		return err
 	}
-	if err := os.Rename(f.Name(), filepath.Join(dir, base)); err != nil {
+	if err := disk.Rename(f.Name(), filepath.Join(dir, base)); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	return disk.SyncDir(dir)
 }
 
 // removeTemps removes what killed writers left. What cannot be removed now is left to the next write.
@@ -90,17 +120,4 @@ func removeTemps(dir, base string) {
 			_ = os.Remove(filepath.Join(dir, entry.Name()))
 		}
 	}
-}
-
-// syncDir makes the rename durable. File systems that cannot sync a directory say EINVAL or ENOTSUP.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
-		return err
-	}
-	return nil
 }

@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/weft-cni/weft/subnet"
 )
 
 // boot tells what an earlier boot, or another cluster, left behind from what this one made. Both signs are asked for:
@@ -98,10 +96,7 @@ func (b boot) remember(opts Options) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(opts.State), 0o755); err != nil {
-		return fmt.Errorf("remember this pass: %w", err)
-	}
-	if err := subnet.WriteFile(opts.State, append(data, '\n'), 0o600); err != nil {
+	if err := opts.Files.WriteFile(opts.State, append(data, '\n'), 0o600); err != nil {
 		return fmt.Errorf("remember this pass: %w", err)
 	}
 	return nil

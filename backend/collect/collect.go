@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/ipam"
 )
 
@@ -33,6 +34,7 @@ type Options struct {
 
 	Bridge string // of the stock delegate: "cni0"
 	Kernel Kernel
+	Files  subnet.Writer // what State is written with
 }
 
 // Kernel is what a pass asks of the kernel; *kernel.Conn is one.

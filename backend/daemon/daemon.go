@@ -44,6 +44,7 @@ type daemon struct {
 	turning *turning
 	told    *told
 	conn    *kernel.Conn
+	files   subnet.Writer // of all that the agent writes
 	traffic *traffic.Manager
 	plane   *plane
 	conf    *confFile
@@ -55,13 +56,18 @@ type daemon struct {
 // Run is the agent. It returns when ctx ends, and before that only for what no waiting cures. What is in the kernel
 // stays: forwarding outlives the daemon.
 func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
+	return RunWith(ctx, cfg, log, Seams{})
+}
+
+// RunWith is Run with something between the agent and the node.
+func RunWith(ctx context.Context, cfg Config, log *slog.Logger, seams Seams) error {
 	conn, err := kernel.Open()
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	log.Info("starting", "version", cfg.Version.Release, "commit", cfg.Version.Commit, "config", cfg)
-	d := newDaemon(cfg, log, conn)
+	d := newDaemon(cfg, log, conn, seams)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.health().run(ctx) })
 	g.Go(func() error { return d.notify(ctx) })
@@ -71,13 +77,13 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	return err
 }
 
-func newDaemon(cfg Config, log *slog.Logger, conn *kernel.Conn) *daemon {
+func newDaemon(cfg Config, log *slog.Logger, conn *kernel.Conn, seams Seams) *daemon {
 	b := newBoard(log, partLock, partConf, partAPI, partNode, partSysctl, partPlane, partPeers, partRules, partFiles, partAnnounce, partHealth)
 	d := &daemon{
 		cfg: cfg, log: log, board: b, metrics: newMetrics(cfg.Version, b), turning: &turning{}, told: newTold(log), conn: conn,
-		traffic: traffic.New(traffic.Options{}), newConf: make(chan struct{}, 1),
+		files: subnet.Writer{Disk: seams.Disk}, traffic: traffic.New(traffic.Options{Wrap: seams.NFT}), newConf: make(chan struct{}, 1),
 	}
-	d.plane = &plane{cfg: cfg, log: log.With("loop", partPlane), kernel: conn, metrics: d.metrics, told: d.told}
+	d.plane = &plane{cfg: cfg, log: log.With("loop", partPlane), kernel: seams.kernel(conn), metrics: d.metrics, told: d.told}
 	d.conf = &confFile{path: cfg.Paths.NetConf, log: log, changed: func() { poke(d.newConf) }}
 	return d
 }
@@ -150,7 +156,7 @@ func (d *daemon) generations(ctx context.Context) error {
 
 // runStatus keeps weft.json. Only the owner of the lock does: a second agent has no say about the node.
 func (d *daemon) runStatus(ctx context.Context) error {
-	s := &status{file: d.cfg.Paths.StatusFile(), board: d.board, started: time.Now(), device: func() string { return d.plane.applied.Load().device() }}
+	s := &status{file: d.cfg.Paths.StatusFile(), files: d.files, board: d.board, started: time.Now(), device: func() string { return d.plane.applied.Load().device() }}
 	l := d.side("status", waitRetry, s.sync)
 	go pokeOn(ctx, d.board.changed(), l.Poke)
 	return d.run(ctx, l)

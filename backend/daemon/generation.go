@@ -54,16 +54,17 @@ func (d *daemon) newGeneration(client *kube.Client, node string, conf subnet.Net
 		Client: client, NodeName: node, LastGood: g.view.kept.Peers, Log: d.log,
 		Rules: kube.Rules{Prefix: prefix, BackendType: conf.Backend.Type, Networks: conf.Networks},
 	})
-	g.view.source = g.source
+	g.view.source, g.view.files = g.source, d.files
 	g.registrar = kube.NewRegistrar(kube.RegistrarConfig{
 		Client: client, NodeName: node, Prefix: prefix, Conf: conf, LeaveUnavailable: !d.cfg.SetNetworkUnavailable,
 		Events: g.events, Log: d.log,
 	})
 	g.rules = &rules{cfg: d.cfg, log: d.log, manager: d.traffic, metrics: d.metrics, told: d.told, warn: g.warn}
 	g.publisher = &publisher{
-		cfg: d.cfg, log: d.log, board: d.board, told: d.told, collect: g.collect, started: time.Now(),
+		cfg: d.cfg, files: d.files, log: d.log, board: d.board, told: d.told, collect: g.collect, started: time.Now(),
 		plugins: install.NewKeeper(d.cfg.Paths.CNISource, d.cfg.Paths.CNIBin),
 	}
+	g.publisher.plugins.Files = d.files
 	return g, nil
 }
 
@@ -186,7 +187,7 @@ func (g *generation) collect(ctx context.Context, a *applied) error {
 		Network: network(paths.CNITemplate()), ClusterID: a.Snapshot.ClusterID,
 		Networks: filepath.Join(paths.CNIData, "networks"), Records: filepath.Join(paths.CNIData, "flannel"),
 		Results: filepath.Join(paths.CNIData, "results"), NetnsDir: paths.NetNS, State: filepath.Join(paths.StateDir, "collect.json"),
-		Kernel: g.conn,
+		Kernel: g.conn, Files: g.files,
 	}
 	for _, v := range a.VXLAN.VTEPs {
 		if v.PodCIDR != (netip.Prefix{}) {

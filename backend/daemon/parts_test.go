@@ -64,7 +64,7 @@ func TestSystemdIsToldOnceTheNodeIsReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	d := newDaemon(Config{NotifySocket: path}, quiet(), nil)
+	d := newDaemon(Config{NotifySocket: path}, quiet(), nil, Seams{})
 	for part := range d.board.reasons {
 		d.board.set(part, nil)
 	}
@@ -86,7 +86,7 @@ func TestSystemdIsToldOnceTheNodeIsReady(t *testing.T) {
 
 func TestALoopThatHangsIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDaemon(Config{}, quiet(), nil)
+		d := newDaemon(Config{}, quiet(), nil, Seams{})
 		ctx, cancel := context.WithCancel(t.Context())
 		hang := make(chan struct{})
 		done := make(chan error, 1)
@@ -117,7 +117,7 @@ func TestALoopThatHangsIsNamed(t *testing.T) {
 func TestWaitingForAnotherPartIsNoFailureAndAnErrorIsOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		d := newDaemon(Config{}, slog.New(slog.NewTextHandler(&log, nil)), nil)
+		d := newDaemon(Config{}, slog.New(slog.NewTextHandler(&log, nil)), nil, Seams{})
 		result := errWaitingPlane
 		l := d.gate(partRules, time.Minute, func(context.Context) error { return result })
 		ctx, cancel := context.WithCancel(t.Context())
@@ -140,7 +140,7 @@ func TestWaitingForAnotherPartIsNoFailureAndAnErrorIsOne(t *testing.T) {
 
 func TestUntilTriesAgainUntilItWorks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDaemon(Config{}, quiet(), nil)
+		d := newDaemon(Config{}, quiet(), nil, Seams{})
 		tries := 0
 		begin := time.Now()
 		ok := d.until(t.Context(), partLock, func(context.Context) error {

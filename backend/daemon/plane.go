@@ -19,17 +19,11 @@ import (
 	"github.com/weft-cni/weft/subnet/kube"
 )
 
-// host is the kernel as the data plane needs it: what is ours, and what is around it.
-type host interface {
-	kernel.Kernel
-	Host(ctx context.Context) (kernel.Host, error)
-}
-
 // plane is the data plane's round: choose the underlay, plan, compare with a dump of the kernel, apply.
 type plane struct {
 	cfg     Config
 	log     *slog.Logger
-	kernel  host
+	kernel  Kernel
 	metrics *metrics
 	told    *told
 

@@ -21,6 +21,7 @@ import (
 // for a promise that pods can be connected.
 type publisher struct {
 	cfg     Config
+	files   subnet.Writer
 	log     *slog.Logger
 	board   *board
 	told    *told
@@ -77,7 +78,7 @@ func (p *publisher) env(a *applied) error {
 	if err == nil {
 		p.log.Info("subnet.env changes", "was", oneLine(string(have)), "now", oneLine(string(text)))
 	}
-	return subnet.WriteFile(p.cfg.Paths.SubnetFile, text, 0o644)
+	return p.files.WriteFile(p.cfg.Paths.SubnetFile, text, 0o644)
 }
 
 // cni keeps plugins and conflist as they should be. Where the CNI directories are not mounted, as under flannel's own
@@ -98,7 +99,7 @@ func (p *publisher) cni(ctx context.Context) error {
 	if p.conflist == nil || err != nil {
 		return err
 	}
-	changed, err := install.WriteConflist(p.cfg.Paths.CNIConf, p.conflist)
+	changed, err := install.WriteConflist(p.files, p.cfg.Paths.CNIConf, p.conflist)
 	if changed {
 		p.log.Info("conflist written", "dir", p.cfg.Paths.CNIConf)
 	}

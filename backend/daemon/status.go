@@ -28,6 +28,7 @@ func aside() []string {
 // status writes weft.json, the agent's word to the CNI plugin.
 type status struct {
 	file    string
+	files   subnet.Writer
 	board   *board
 	device  func() string
 	started time.Time
@@ -55,7 +56,7 @@ func (s *status) sync(context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := subnet.WriteFile(s.file, data, 0o644); err != nil {
+	if err := s.files.WriteFile(s.file, data, 0o644); err != nil {
 		return fmt.Errorf("write the status for the CNI plugin: %w", err)
 	}
 	s.written, s.text = next, data

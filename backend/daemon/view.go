@@ -29,6 +29,7 @@ type viewState struct {
 type view struct {
 	source  subnet.Source
 	file    string
+	files   subnet.Writer
 	log     *slog.Logger
 	started time.Time
 	kept    subnet.Snapshot // what the disk holds; zero when nothing can be used
@@ -85,7 +86,7 @@ func (v *view) keep(context.Context) error {
 	if bytes.Equal(data, v.written) {
 		return nil
 	}
-	if err := subnet.WriteFile(v.file, data, 0o600); err != nil {
+	if err := v.files.WriteFile(v.file, data, 0o600); err != nil {
 		return fmt.Errorf("keep the snapshot: %w", err)
 	}
 	v.written = data

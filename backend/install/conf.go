@@ -31,7 +31,7 @@ func Conf(args []string) error {
 		return fmt.Errorf("install %q: %s is a directory; name the file %s", src, dst, filepath.Join(dst, filepath.Base(src)))
 	}
 	if err := subnet.WriteFile(dst, data, info.Mode().Perm()); err != nil {
-		return fmt.Errorf("install %q: %w", src, explain(err))
+		return fmt.Errorf("install %q: %w", src, err)
 	}
 	return nil
 }

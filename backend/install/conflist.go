@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // Builtin is the conflist template in force when the ConfigMap has none: the chain of flannel plus bandwidth.
@@ -192,12 +194,12 @@ func addVersions(list map[string]json.RawMessage, common []string) error {
 }
 
 // WriteConflist puts a rendered conflist in place and reports whether that changed anything.
-func WriteConflist(dir string, data []byte) (bool, error) {
+func WriteConflist(w subnet.Writer, dir string, data []byte) (bool, error) {
 	path := filepath.Join(dir, ConflistName)
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
 		return false, nil
 	}
-	if err := write(path, data, 0o644); err != nil {
+	if err := write(w, path, data, 0o644); err != nil {
 		return false, err
 	}
 	return true, nil

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // Foreign names the CNI configurations that a runtime takes before ours: it uses the first by name. Files that no runtime
@@ -86,10 +88,10 @@ func removeConflist(dir string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("remove the conflist: %w", explain(err))
+		return false, fmt.Errorf("remove the conflist: %w", subnet.Cure(path, err))
 	}
 	if err := os.Remove(path); err != nil {
-		return false, fmt.Errorf("remove the conflist: %w", explain(err))
+		return false, fmt.Errorf("remove the conflist: %w", subnet.Cure(path, err))
 	}
 	return true, nil
 }

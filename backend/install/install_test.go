@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // program is a stand-in for a CNI plugin: it says its release when asked by hand, and its protocol versions to VERSION.
@@ -177,7 +179,7 @@ func TestK04ARefusedWriteNamesThePathAndSELinux(t *testing.T) {
 	if _, err := unix.SetfsuidRetUid(65534); err != nil {
 		t.Fatal(err)
 	}
-	_, err := WriteConflist(dir, []byte(Builtin))
+	_, err := WriteConflist(subnet.Writer{}, dir, []byte(Builtin))
 	if _, back := unix.SetfsuidRetUid(0); back != nil {
 		t.Fatal(back)
 	}
@@ -189,7 +191,7 @@ func TestK04ARefusedWriteNamesThePathAndSELinux(t *testing.T) {
 			t.Errorf("%q does not say %q", err, word)
 		}
 	}
-	if err := explain(&fs.PathError{Op: "open", Path: "/etc/cni/net.d/x", Err: syscall.EROFS}); !strings.Contains(err.Error(), "writable") {
+	if err := subnet.Cure("/etc/cni/net.d/x", &fs.PathError{Op: "open", Path: "/etc/cni/net.d/x", Err: syscall.EROFS}); !strings.Contains(err.Error(), "writable") {
 		t.Errorf("%q does not say what to do about a read-only mount", err)
 	}
 }
@@ -199,7 +201,7 @@ func TestK04AReadOnlyFileIsReplaced(t *testing.T) {
 	s := newShelf(t)
 	s.write(ConflistName, "{}", 0o444)
 	for i, want := range []bool{true, false} {
-		changed, err := WriteConflist(s.dir, []byte(Builtin))
+		changed, err := WriteConflist(subnet.Writer{}, s.dir, []byte(Builtin))
 		if err != nil || changed != want {
 			t.Errorf("pass %d: changed %t, error %v; want %t", i, changed, err, want)
 		}

@@ -9,6 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // ErrNoSource says that there are no plugins to install from: flanneld runs outside its image, and whoever started it looks
@@ -33,6 +36,8 @@ type Report struct {
 // Keeper keeps the plugins of a directory as they should be. A pass costs one stat per plugin while nothing changed, so that
 // it can run every second: packages of the host replace or remove plugins at will.
 type Keeper struct {
+	Files subnet.Writer // what plugins are written with
+
 	src, dst string
 	seen     map[string]stamp // how each plugin looked when it was right; one goroutine calls Sync
 }
@@ -82,7 +87,7 @@ func (k *Keeper) place(ctx context.Context, name string, r *Report) error {
 	}
 	theirs, err := os.ReadFile(target)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return explain(err)
+		return subnet.Cure(target, err)
 	}
 	present := err == nil
 	replace, why := true, "was missing"
@@ -91,6 +96,8 @@ func (k *Keeper) place(ctx context.Context, name string, r *Report) error {
 		return nil
 	case present && name == Shim:
 		why = "was another build"
+	case present && len(theirs) > 0 && len(theirs) < len(ours) && bytes.HasPrefix(ours, theirs):
+		why = "was cut short" // by a power cut: whatever can still be started of it, it is ours
 	case present:
 		replace, why = older(ctx, source, target, theirs)
 	}
@@ -99,7 +106,7 @@ func (k *Keeper) place(ctx context.Context, name string, r *Report) error {
 		r.Kept = append(r.Kept, change)
 		return nil
 	}
-	if err := write(target, ours, 0o755); err != nil {
+	if err := write(k.Files, target, ours, 0o755); err != nil {
 		return err
 	}
 	r.Installed = append(r.Installed, change)
@@ -112,6 +119,9 @@ func older(ctx context.Context, source, target string, theirs []byte) (bool, str
 		return true, "was no program"
 	}
 	have, err := askRelease(ctx, target)
+	if errors.Is(err, syscall.ENOEXEC) {
+		return true, "was no program that starts"
+	}
 	if err != nil {
 		// A program that needs libraries of the host does not start in this container. It may well be newer.
 		return false, "cannot be asked for its version here: " + err.Error()

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // Traces is where our files lie on a node.
@@ -57,7 +59,7 @@ func remove(path string) (bool, error) {
 		return false, nil
 	}
 	if err := os.Remove(path); err != nil {
-		return false, fmt.Errorf("uninstall: %w", explain(err))
+		return false, fmt.Errorf("uninstall: %w", subnet.Cure(path, err))
 	}
 	return true, nil
 }
@@ -70,11 +72,12 @@ func empty(dir string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("uninstall: %w", explain(err))
+		return false, fmt.Errorf("uninstall: %w", subnet.Cure(dir, err))
 	}
 	for _, e := range entries {
-		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
-			return false, fmt.Errorf("uninstall: %w", explain(err))
+		path := filepath.Join(dir, e.Name())
+		if err := os.RemoveAll(path); err != nil {
+			return false, fmt.Errorf("uninstall: %w", subnet.Cure(path, err))
 		}
 	}
 	err = os.Remove(dir)
@@ -82,7 +85,7 @@ func empty(dir string) (bool, error) {
 		return len(entries) > 0, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("uninstall: %w", explain(err))
+		return false, fmt.Errorf("uninstall: %w", subnet.Cure(dir, err))
 	}
 	return true, nil
 }

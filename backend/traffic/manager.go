@@ -16,6 +16,9 @@ type Options struct {
 	NetNS    string                       // path of a network namespace; empty means the process's own
 	OnExec   func(argv []string)          // called before each program that is run
 	LookPath func(string) (string, error) // finds programs; nil means exec.LookPath
+
+	// Wrap stands between us and nftables; nil means that nothing does.
+	Wrap func(knftables.Interface) knftables.Interface
 }
 
 // Manager keeps the rules of one network namespace as a Config wants them. It remembers nothing of what it wrote: each
@@ -38,7 +41,7 @@ type Result struct {
 // New makes a Manager. It touches nothing yet.
 func New(o Options) *Manager {
 	h := host{netns: o.NetNS, onExec: o.OnExec, lookPath: o.LookPath}
-	return &Manager{host: h, nft: nft{host: h}}
+	return &Manager{host: h, nft: nft{host: h, wrap: o.Wrap}}
 }
 
 // Sync makes the rules as the Config wants them. What is right already is not written, so it is cheap to call: three

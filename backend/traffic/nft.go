@@ -11,6 +11,7 @@ import (
 // nft is the kernel's nftables as we use it: reading is one fork, writing is one transaction.
 type nft struct {
 	host host
+	wrap func(knftables.Interface) knftables.Interface
 	conn knftables.Interface // for our table; nil until the first use
 }
 
@@ -29,6 +30,9 @@ func (n *nft) open() error {
 		conn, err := knftables.New(knftables.InetFamily, TableName)
 		if err != nil {
 			return fmt.Errorf("open nftables (nft 1.0.1 and kernel 5.10 are the floor): %w", err)
+		}
+		if n.wrap != nil {
+			conn = n.wrap(conn)
 		}
 		n.conn = conn
 		return nil
