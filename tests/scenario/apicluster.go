@@ -3,20 +3,14 @@ package scenario
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
@@ -39,7 +33,7 @@ const callTimeout = 10 * time.Second
 
 func newAPICluster(api *apiserver.API, prefix kube.Prefix) (*apiCluster, error) {
 	c := &apiCluster{api: api, client: api.Admin(), prefix: prefix}
-	if err := permit(c.client); err != nil {
+	if err := apiserver.Permit(c.client, "../../manifests/kube-flannel.yml"); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
@@ -153,42 +147,4 @@ func recordOf(n *corev1.Node, prefix kube.Prefix) Record {
 		r.VNI, r.MAC, r.Data = fmt.Sprint(vni), mac, ""
 	}
 	return r
-}
-
-// permit gives the agents the rights that the manifest gives them, and no other.
-func permit(client *kubernetes.Clientset) error {
-	file, err := os.Open("../../manifests/kube-flannel.yml")
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
-	defer cancel()
-	for docs := yaml.NewYAMLOrJSONDecoder(file, 4096); ; {
-		var raw runtime.RawExtension
-		if err := docs.Decode(&raw); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		var kind metav1.TypeMeta
-		if err := json.Unmarshal(raw.Raw, &kind); err != nil {
-			return err
-		}
-		switch kind.Kind {
-		case "ClusterRole":
-			role := &rbacv1.ClusterRole{}
-			if err = json.Unmarshal(raw.Raw, role); err == nil {
-				_, err = client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
-			}
-		case "ClusterRoleBinding":
-			binding := &rbacv1.ClusterRoleBinding{}
-			if err = json.Unmarshal(raw.Raw, binding); err == nil {
-				_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{})
-			}
-		}
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("create %s: %w", kind.Kind, err)
-		}
-	}
 }

@@ -1,0 +1,136 @@
+package reliability
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/backend/traffic"
+	"github.com/weft-cni/weft/subnet"
+)
+
+// Dump reads what the node's kernel holds of ours.
+func (n *Node) Dump() (kernel.State, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return n.conn.Dump(ctx)
+}
+
+// Rules is our nft table, with the elements of sets in order.
+func (n *Node) Rules() (string, error) {
+	text, err := n.NS.Try("nft", "--stateless", "list", "table", "inet", traffic.TableName)
+	if err != nil {
+		return "", err
+	}
+	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\n,", r) })
+	open := -1
+	for i, w := range words {
+		switch {
+		case w == "elements":
+			open = i + 3 // elements = {
+		case w == "}" && open >= 0:
+			slices.Sort(words[open:i])
+			open = -1
+		}
+	}
+	return strings.Join(words, "\n"), nil
+}
+
+// Want is what a node's kernel should hold of ours, written straight from the contract: per peer one route, one neighbour
+// and one forwarding entry, and a device for them.
+func (b *Bench) Want(n *Node) (kernel.State, error) {
+	parent, err := n.index(n.Link)
+	if err != nil {
+		return kernel.State{}, err
+	}
+	device := n.Device()
+	s := kernel.New()
+	s.Links[device] = kernel.Link{
+		Kind: "vxlan", VNI: 1, Local: n.IP, Port: n.Port, Parent: parent, MTU: n.MTU - 50, MAC: n.MAC, Up: true,
+	}
+	s.Addrs[kernel.Addr{Link: device, Prefix: netip.PrefixFrom(n.CIDR.Addr(), 32)}] = struct{}{}
+	for _, p := range b.peers(n) {
+		via := p.CIDR.Addr()
+		s.Neighs[kernel.Neigh{Link: device, IP: via}] = p.MAC
+		s.FDB[kernel.FDBKey{Link: device, MAC: p.MAC}] = kernel.FDBDest{Dst: p.IP, Port: p.Port}
+		s.Routes[kernel.RouteKey{Dst: p.CIDR}] = kernel.Route{Link: device, Via: via, Onlink: true, Ours: true, Type: "unicast"}
+	}
+	return s, nil
+}
+
+func (b *Bench) peers(but *Node) []Peer {
+	list := slices.Clone(b.Strangers)
+	for _, n := range b.Nodes {
+		if n != but {
+			list = append(list, n.Peer)
+		}
+	}
+	return list
+}
+
+// Right reports what is not right with what is ours on a node.
+func (b *Bench) Right(n *Node) error {
+	want, err := b.Want(n)
+	if err != nil {
+		return err
+	}
+	have, err := n.Dump()
+	if err != nil {
+		return err
+	}
+	for name, l := range have.Links {
+		l.Index, l.SoftChecksum = 0, false
+		if n.MAC == (subnet.MAC{}) {
+			l.MAC = n.MAC // not known yet
+		}
+		have.Links[name] = l
+	}
+	for key, d := range have.FDB {
+		if d.Port == 0 {
+			d.Port = want.Links[key.Link].Port
+		}
+		have.FDB[key] = d
+	}
+	if n.MAC == (subnet.MAC{}) {
+		want.Neighs, want.FDB, have.Neighs, have.FDB = nil, nil, nil, nil
+	}
+	if diff := cmp.Diff(want, have, cmp.Comparer(sameAddr), cmp.Comparer(samePrefix)); diff != "" {
+		return fmt.Errorf("%s: the kernel (+) is not as it should be (-):\n%s", n.Name, diff)
+	}
+	rules, err := n.Rules()
+	if err != nil {
+		return err
+	}
+	if n.rules == "" {
+		n.rules = rules
+	}
+	if diff := cmp.Diff(strings.Split(n.rules, "\n"), strings.Split(rules, "\n")); diff != "" && n.MAC != (subnet.MAC{}) {
+		return fmt.Errorf("%s: the rules (+) are not as they should be (-):\n%s", n.Name, diff)
+	}
+	return nil
+}
+
+func sameAddr(a, b netip.Addr) bool     { return a == b }
+func samePrefix(a, b netip.Prefix) bool { return a == b }
+
+// index is the number of a device of the node.
+func (n *Node) index(name string) (int, error) {
+	var index int
+	err := n.NS.Do(func() error {
+		i, err := net.InterfaceByName(name)
+		if err != nil {
+			return errors.Join(fmt.Errorf("find device %s of %s", name, n.Name), err)
+		}
+		index = i.Index
+		return nil
+	})
+	return index, err
+}
