@@ -11,14 +11,9 @@ import (
 // conflict is two Nodes that claim one thing.
 type conflict struct{ reason, value, holder, claimant string }
 
-// conflict notes one. The own node comes first in the tables whatever its age, but in the words the older one holds,
-// since that is how all other nodes see it.
-func (r *resolver) conflict(reason, value, holder string, claimant subnet.Peer) {
-	c := conflict{reason, value, holder, claimant.Name}
-	if older(claimant, r.known[holder]) < 0 {
-		c.holder, c.claimant = c.claimant, c.holder
-	}
-	r.conflicts = append(r.conflicts, c)
+// conflict notes one.
+func (r *resolver) conflict(reason, value, holder, claimant string) {
+	r.conflicts = append(r.conflicts, conflict{reason, value, holder, claimant})
 }
 
 // cures say what to do about each kind, to whoever reads the claimant's problem.
@@ -39,6 +34,7 @@ func (r *resolver) reportConflicts() {
 	slices.SortFunc(r.conflicts, func(a, b conflict) int {
 		return cmp.Or(cmp.Compare(a.reason, b.reason), cmp.Compare(a.holder, b.holder), cmp.Compare(a.value, b.value), cmp.Compare(a.claimant, b.claimant))
 	})
+	r.conflicts = slices.Compact(r.conflicts)
 	for i := 0; i < len(r.conflicts); {
 		first := r.conflicts[i]
 		n := 0

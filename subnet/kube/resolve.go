@@ -28,23 +28,25 @@ type Resolved struct {
 	Expires   time.Time // when an entry that is kept for a bad Node runs out; zero when there is none
 }
 
-// Resolve decides among Nodes that claim the same. It depends on nothing but its argument, so that every node decides
-// alike whatever order the Nodes came in:
+// Resolve decides among Nodes that claim the same. It depends on nothing but its argument, and the own node has no
+// better place in it than any other, so that all nodes decide alike whatever order the Nodes came in:
 //   - pod CIDRs that are equal or overlap: the older Node has it (then the lower name), the younger is left out.
 //   - one MAC at two public IPs: likewise, since the kernel's forwarding table has one destination for a MAC.
 //   - one public IP: both stay, and both are reported. The address of a machine that is gone is soon another's, and then
 //     it is the younger Node that is alive.
-//   - what a peer claims of the own node's is never programmed: packets to it would come back to this node.
+//
+// What a peer claims of the own node's is never programmed, whoever has it: packets to it would come back to this node.
 func Resolve(v View) Resolved {
-	r := &resolver{
-		out:   Resolved{Memory: Memory{}},
-		known: map[string]subnet.Peer{v.Own.Peer.Name: v.Own.Peer},
-	}
+	r := &resolver{out: Resolved{Memory: Memory{}}, own: ownPeer(v)}
 	peers := r.candidates(v)
-	r.index(v, peers)
+	r.index(peers)
 	for _, p := range peers {
-		if p = r.admit(v, p); p.Endpoints != [2]subnet.Endpoint{} {
-			r.out.Peers = append(r.out.Peers, p)
+		p = r.admit(p)
+		if p.Name != r.own.Name {
+			p = r.shield(p)
+			if p.Endpoints != [2]subnet.Endpoint{} {
+				r.out.Peers = append(r.out.Peers, p)
+			}
 		}
 	}
 	r.reportConflicts()
@@ -53,6 +55,18 @@ func Resolve(v View) Resolved {
 	r.out.NodeAddrs = slices.Compact(r.out.NodeAddrs)
 	r.out.Problems = sortProblems(r.out.Problems)
 	return r.out
+}
+
+// ownPeer is the own node as a claimant: what it announces, and its ranges also when it has announced nothing yet.
+func ownPeer(v View) subnet.Peer {
+	own := v.Own.Peer
+	own.Name = cmp.Or(own.Name, v.Self.Name)
+	for _, f := range subnet.Families() {
+		if p := v.Self.PodCIDRs[f]; p.IsValid() && own.Endpoints[f].IsZero() {
+			own.Endpoints[f].PodCIDR = p
+		}
+	}
+	return own
 }
 
 // sortProblems sorts by node, reason and text and drops doubles.
@@ -66,16 +80,16 @@ func sortProblems(list []subnet.Problem) []subnet.Problem {
 // resolver is the state of one Resolve.
 type resolver struct {
 	out       Resolved
+	own       subnet.Peer
 	ranges    [2]*ranges
 	macs      [2]map[subnet.MAC]subnet.Peer
 	ips       [2]map[netip.Addr]subnet.Peer
-	known     map[string]subnet.Peer // every holder by name
 	conflicts []conflict
 }
 
-// candidates applies the grace and sorts by age.
+// candidates applies the grace and sorts by age, the own node among them.
 func (r *resolver) candidates(v View) []subnet.Peer {
-	var peers []subnet.Peer
+	peers := []subnet.Peer{r.own}
 	r.out.NodeAddrs = append(r.out.NodeAddrs, v.Own.Addrs...)
 	for _, c := range v.Claims {
 		r.out.NodeAddrs = append(r.out.NodeAddrs, c.Addrs...)
@@ -94,7 +108,6 @@ func (r *resolver) candidates(v View) []subnet.Peer {
 			r.out.Expires = until
 		}
 		peers = append(peers, peer)
-		r.known[peer.Name] = peer
 	}
 	slices.SortFunc(peers, older)
 	return peers
@@ -105,34 +118,24 @@ func older(a, b subnet.Peer) int {
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 }
 
-// index makes the tables of what is taken and puts in what the own node has.
-func (r *resolver) index(v View, peers []subnet.Peer) {
-	own := v.Own.Peer
+// index makes the tables of what is taken.
+func (r *resolver) index(peers []subnet.Peer) {
 	for _, f := range subnet.Families() {
 		lengths := map[int]bool{}
-		if v.Self.PodCIDRs[f].IsValid() {
-			lengths[v.Self.PodCIDRs[f].Bits()] = true
-		}
 		for _, p := range peers {
-			if !p.Endpoints[f].IsZero() {
-				lengths[p.Endpoints[f].PodCIDR.Bits()] = true
+			if e := p.Endpoints[f]; !e.IsZero() {
+				lengths[e.PodCIDR.Bits()] = true
 			}
 		}
 		r.ranges[f] = newRanges(lengths)
 		r.macs[f], r.ips[f] = map[subnet.MAC]subnet.Peer{}, map[netip.Addr]subnet.Peer{}
-		if v.Self.PodCIDRs[f].IsValid() {
-			r.ranges[f].add(v.Self.PodCIDRs[f], own.Name)
-		}
-		if e := own.Endpoints[f]; !e.IsZero() {
-			r.take(f, own)
-		}
 	}
 }
 
 // take notes a peer's MAC and public IP, the first claimant of each.
 func (r *resolver) take(f subnet.Family, p subnet.Peer) {
 	e := p.Endpoints[f]
-	if _, there := r.ips[f][e.PublicIP]; !there {
+	if _, there := r.ips[f][e.PublicIP]; !there && e.PublicIP.IsValid() {
 		r.ips[f][e.PublicIP] = p
 	}
 	if _, there := r.macs[f][e.MAC]; !there && !e.MAC.IsZero() {
@@ -141,34 +144,59 @@ func (r *resolver) take(f subnet.Family, p subnet.Peer) {
 }
 
 // admit returns the peer with those endpoints that nobody before it has taken.
-func (r *resolver) admit(v View, p subnet.Peer) subnet.Peer {
+func (r *resolver) admit(p subnet.Peer) subnet.Peer {
 	for _, f := range subnet.Families() {
 		e := p.Endpoints[f]
 		if e.IsZero() {
 			continue
 		}
 		if holder, taken := r.ranges[f].holder(e.PodCIDR); taken {
-			r.conflict(ReasonPodCIDRConflict, e.PodCIDR.String(), holder, p)
+			r.conflict(ReasonPodCIDRConflict, e.PodCIDR.String(), holder, p.Name)
 			p.Endpoints[f] = subnet.Endpoint{}
 			continue
 		}
-		twin, sameIP := r.ips[f][e.PublicIP]
-		if sameIP {
-			r.conflict(ReasonPublicIPConflict, e.PublicIP.String(), twin.Name, p)
+		if twin, same := r.ips[f][e.PublicIP]; same {
+			r.conflict(ReasonPublicIPConflict, e.PublicIP.String(), twin.Name, p.Name)
 		}
-		clone, sameMAC := r.macs[f][e.MAC]
+		clone, same := r.macs[f][e.MAC]
 		// A machine that came back under another name has both the MAC and the address of its old Node: one entry in
 		// the kernel serves both, and only its pods know the difference.
-		sameMAC = sameMAC && clone.Endpoints[f].PublicIP != e.PublicIP
-		if sameMAC {
-			r.conflict(ReasonMACConflict, e.MAC.String(), clone.Name, p)
-		}
-		if sameMAC || sameIP && twin.Name == v.Own.Peer.Name {
+		if same && clone.Endpoints[f].PublicIP != e.PublicIP {
+			r.conflict(ReasonMACConflict, e.MAC.String(), clone.Name, p.Name)
 			p.Endpoints[f] = subnet.Endpoint{}
 			continue
 		}
 		r.ranges[f].add(e.PodCIDR, p.Name)
 		r.take(f, p)
+	}
+	return p
+}
+
+// shield takes out of an admitted peer what collides with the own node's. Each collision is told, since the own node may
+// have lost what it claims to a third one, and then nothing has been said about the two.
+func (r *resolver) shield(p subnet.Peer) subnet.Peer {
+	holder, claimant := p, r.own
+	if older(r.own, p) < 0 {
+		holder, claimant = r.own, p
+	}
+	for _, f := range subnet.Families() {
+		e, own := p.Endpoints[f], r.own.Endpoints[f]
+		if e.IsZero() || own.IsZero() {
+			continue
+		}
+		reason, value := "", ""
+		switch {
+		case e.PodCIDR.Overlaps(own.PodCIDR):
+			reason, value = ReasonPodCIDRConflict, claimant.Endpoints[f].PodCIDR.String()
+		case own.PublicIP.IsValid() && e.PublicIP == own.PublicIP:
+			reason, value = ReasonPublicIPConflict, e.PublicIP.String()
+		case !own.MAC.IsZero() && e.MAC == own.MAC:
+			reason, value = ReasonMACConflict, e.MAC.String()
+		default:
+			continue
+		}
+		r.conflict(reason, value, holder.Name, claimant.Name)
+		p.Endpoints[f] = subnet.Endpoint{}
 	}
 	return p
 }

@@ -77,13 +77,21 @@ func TestP10ResolveGivesWhatIsClaimedTwiceToOne(t *testing.T) {
 			"! b PodCIDRConflict: pod CIDR 10.244.1.0/24 is also claimed by node self: packets for it go to self" + goTo +
 				"! self PodCIDRConflict: pod CIDR 10.244.1.0/24 is also claimed by node b: packets for it go to self" + goTo},
 		"the own range, younger": {[]Claim{claim("b", 9, "10.244.0.0/23", 2, 2)},
-			"! b PodCIDRConflict: pod CIDR 10.244.0.0/23 is also claimed by node self: packets for it go to b" + goTo +
-				"! self PodCIDRConflict: pod CIDR 10.244.0.0/23 is also claimed by node b: packets for it go to b" + goTo},
+			"! b PodCIDRConflict: pod CIDR 10.244.1.0/24 is also claimed by node self: packets for it go to b" + goTo +
+				"! self PodCIDRConflict: pod CIDR 10.244.1.0/24 is also claimed by node b: packets for it go to b" + goTo},
 		"three of one range": {[]Claim{claim("b", 1, "10.244.2.0/24", 2, 2), claim("c", 2, "10.244.2.0/24", 3, 3), claim("d", 3, "10.244.2.0/24", 4, 4)},
 			"b 10.244.2.0/24 via 192.168.50.2 0a:00:00:00:00:02\n" +
 				"! b PodCIDRConflict: pod CIDR 10.244.2.0/24 is also claimed by node c and 1 more: packets for it go to b" + goTo +
 				"! c PodCIDRConflict: pod CIDR 10.244.2.0/24 is also claimed by node b: packets for it go to b" + goTo +
 				"! d PodCIDRConflict: pod CIDR 10.244.2.0/24 is also claimed by node b: packets for it go to b" + goTo},
+		"a MAC that a loser of its range has too": {[]Claim{claim("b", 1, "10.244.1.0/24", 2, 2), claim("c", 12, "10.244.3.0/24", 3, 1)},
+			"! b PodCIDRConflict: pod CIDR 10.244.1.0/24 is also claimed by node self: packets for it go to b" + goTo +
+				"! c MACConflict: VTEP MAC 0a:00:00:00:00:01 is also claimed by node self: packets for it go to self; delete the flannel device on the node that was cloned, so that it makes a new MAC\n" +
+				"! self MACConflict: VTEP MAC 0a:00:00:00:00:01 is also claimed by node c: packets for it go to self; delete the flannel device on the node that was cloned, so that it makes a new MAC\n" +
+				"! self PodCIDRConflict: pod CIDR 10.244.1.0/24 is also claimed by node b: packets for it go to b" + goTo},
+		"the own MAC, older elsewhere": {[]Claim{claim("b", 1, "10.244.2.0/24", 2, 1)},
+			"! b MACConflict: VTEP MAC 0a:00:00:00:00:01 is also claimed by node self: packets for it go to b; delete the flannel device on the node that was cloned, so that it makes a new MAC\n" +
+				"! self MACConflict: VTEP MAC 0a:00:00:00:00:01 is also claimed by node b: packets for it go to b; delete the flannel device on the node that was cloned, so that it makes a new MAC\n"},
 		"one MAC at two addresses": {[]Claim{claim("b", 1, "10.244.2.0/24", 2, 2), claim("c", 2, "10.244.3.0/24", 3, 2)},
 			"b 10.244.2.0/24 via 192.168.50.2 0a:00:00:00:00:02\n" +
 				"! b MACConflict: VTEP MAC 0a:00:00:00:00:02 is also claimed by node c: packets for it go to b; delete the flannel device on the node that was cloned, so that it makes a new MAC\n" +
@@ -237,50 +245,86 @@ func TestResolveListsAllAddressesOnce(t *testing.T) {
 	}
 }
 
-// TestResolveOnRandomClaimsKeepsItsPromises compares with the plain rule: go through the Nodes by age and take those that
-// overlap nothing taken.
-func TestResolveOnRandomClaimsKeepsItsPromises(t *testing.T) {
+// TestEveryNodeOfARandomClusterDecidesAlike compares with the plain rule: go through the Nodes by age, the one who looks
+// among them, and take those that claim nothing taken. Who looks leaves out only what is its own.
+func TestEveryNodeOfARandomClusterDecidesAlike(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
-	for round := range 300 {
-		var claims []Claim
-		for i := range rng.IntN(30) {
-			bits := 20 + rng.IntN(9)
-			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(rng.IntN(8)), byte(rng.IntN(4) << 6)}), bits).Masked()
-			claims = append(claims, claim(fmt.Sprintf("n%02d", i), 1+rng.IntN(20), p.String(), byte(2+i), byte(2+i)))
-		}
-		v := viewOf(claims...)
-		byAge := slices.Clone(claims)
-		slices.SortFunc(byAge, func(a, b Claim) int { return older(a.Peer, b.Peer) })
-		taken := []netip.Prefix{v.Self.PodCIDRs[subnet.IPv4]}
-		var want []string
-		for _, c := range byAge {
-			p := c.Peer.Endpoints[subnet.IPv4].PodCIDR
-			if !slices.ContainsFunc(taken, p.Overlaps) {
-				taken = append(taken, p)
-				want = append(want, c.Peer.Name)
+	for round := range 100 {
+		claims := randomClaims(rng)
+		winners := winnersByAge(claims)
+		for i, own := range claims {
+			e := own.Peer.Endpoints[subnet.IPv4]
+			var want []string
+			for name, w := range winners {
+				if name != own.Peer.Name && !w.PodCIDR.Overlaps(e.PodCIDR) && w.MAC != e.MAC && w.PublicIP != e.PublicIP {
+					want = append(want, name)
+				}
 			}
-		}
-		slices.Sort(want)
-		rng.Shuffle(len(claims), func(i, j int) { claims[i], claims[j] = claims[j], claims[i] })
-		r := Resolve(v)
-		var got []string
-		for _, p := range r.Peers {
-			got = append(got, p.Name)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatalf("seed %d round %d (-want +got):\n%s", seed, round, diff)
-		}
-		reported := map[string]bool{}
-		for _, p := range r.Problems {
-			reported[p.Node] = true
-		}
-		for _, c := range claims {
-			if !slices.Contains(got, c.Peer.Name) && !reported[c.Peer.Name] {
-				t.Fatalf("seed %d round %d: %s is left out without a word", seed, round, c.Peer.Name)
+			slices.Sort(want)
+			others := slices.Delete(slices.Clone(claims), i, i+1)
+			rng.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+			r := Resolve(View{Own: own, Self: subnet.Self{Name: own.Peer.Name, Exists: true, PodCIDRs: [2]netip.Prefix{e.PodCIDR}}, Claims: others, Now: born(20)})
+			var got []string
+			for _, p := range r.Peers {
+				got = append(got, p.Name)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Fatalf("seed %d round %d at %s (-want +got):\n%s", seed, round, own.Peer.Name, diff)
+			}
+			reported := map[string]bool{}
+			for _, p := range r.Problems {
+				reported[p.Node] = true
+			}
+			for _, c := range others {
+				if !slices.Contains(got, c.Peer.Name) && !reported[c.Peer.Name] {
+					t.Fatalf("seed %d round %d at %s: %s is left out without a word", seed, round, own.Peer.Name, c.Peer.Name)
+				}
+			}
+			if _, won := winners[own.Peer.Name]; !won && !reported[own.Peer.Name] {
+				t.Fatalf("seed %d round %d: %s has lost and is not told", seed, round, own.Peer.Name)
 			}
 		}
 	}
+}
+
+// randomClaims is a cluster in which much is claimed twice.
+func randomClaims(rng *rand.Rand) []Claim {
+	var claims []Claim
+	for i := range 1 + rng.IntN(30) {
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(rng.IntN(8)), byte(rng.IntN(4) << 6)}), 20+rng.IntN(9)).Masked()
+		c := claim(fmt.Sprintf("n%02d", i), 1+rng.IntN(20), p.String(), byte(2+i), byte(2+i))
+		if e := &c.Peer.Endpoints[subnet.IPv4]; rng.IntN(4) == 0 {
+			e.MAC = subnet.MAC{10, 0, 0, 0, 0, byte(2 + rng.IntN(8))}
+		} else if rng.IntN(8) == 0 {
+			e.PublicIP = netip.AddrFrom4([4]byte{192, 168, 50, byte(2 + rng.IntN(8))})
+		}
+		claims = append(claims, c)
+	}
+	return claims
+}
+
+// winnersByAge is the rule in its plainest form.
+func winnersByAge(claims []Claim) map[string]subnet.Endpoint {
+	byAge := slices.Clone(claims)
+	slices.SortFunc(byAge, func(a, b Claim) int { return older(a.Peer, b.Peer) })
+	winners := map[string]subnet.Endpoint{}
+	for _, c := range byAge {
+		e, free := c.Peer.Endpoints[subnet.IPv4], true
+		first := map[subnet.MAC]netip.Addr{} // a MAC belongs to the address of its oldest holder
+		for _, b := range byAge {
+			if w, won := winners[b.Peer.Name]; won {
+				free = free && !w.PodCIDR.Overlaps(e.PodCIDR)
+				if _, there := first[w.MAC]; !there {
+					first[w.MAC] = w.PublicIP
+				}
+			}
+		}
+		if ip, there := first[e.MAC]; free && (!there || ip == e.PublicIP) {
+			winners[c.Peer.Name] = e
+		}
+	}
+	return winners
 }
 
 func TestI01AClusterWithOneAddressIsOneProblemANode(t *testing.T) {
