@@ -8,54 +8,41 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/tests/flannelstate"
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
-// flannelIptables puts in what flannel's iptables mode leaves, with its own lines of nat and filter.
-func flannelIptables(t *testing.T, ns *nstest.NS, engine string) {
-	t.Helper()
-	script := `*nat
-:FLANNEL-POSTRTG - [0:0]
--A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG
--A FLANNEL-POSTRTG -m mark --mark 0x4000/0x4000 -m comment --comment "flanneld masq" -j RETURN
--A FLANNEL-POSTRTG -s 10.244.1.0/24 -d 10.244.0.0/16 -m comment --comment "flanneld masq" -j RETURN
--A FLANNEL-POSTRTG -s 10.244.0.0/16 -d 10.244.1.0/24 -m comment --comment "flanneld masq" -j RETURN
--A FLANNEL-POSTRTG ! -s 10.244.0.0/16 -d 10.244.1.0/24 -m comment --comment "flanneld masq" -j RETURN
--A FLANNEL-POSTRTG -s 10.244.0.0/16 ! -d 224.0.0.0/4 -m comment --comment "flanneld masq" -j MASQUERADE --random-fully
--A FLANNEL-POSTRTG ! -s 10.244.0.0/16 -d 10.244.0.0/16 -m comment --comment "flanneld masq" -j MASQUERADE --random-fully
-COMMIT
-*filter
-:FLANNEL-FWD - [0:0]
--A FORWARD -m comment --comment "flanneld forward" -j FLANNEL-FWD
--A FLANNEL-FWD -s 10.244.0.0/16 -m comment --comment "flanneld forward" -j ACCEPT
--A FLANNEL-FWD -d 10.244.0.0/16 -m comment --comment "flanneld forward" -j ACCEPT
-COMMIT
-`
-	if _, err := ns.Input(script, "iptables-"+engine+"-restore", "-w", "--noflush"); err != nil {
-		t.Fatal(err)
+// flannelNode is node 1 of the tests under flannel.
+func flannelNode(t *testing.T, rules flannelstate.Rules) flannelstate.Node {
+	c := single().Nets[subnet.IPv4]
+	return flannelstate.Node{
+		Name: "n1", Network: c.Network, PodCIDR: c.PodCIDR, Underlay: "eth0", Addr: addrs(subnet.IPv4)["node"],
+		MAC: "02:00:00:00:00:01", VNI: 1, Rules: rules, Root: t.TempDir(),
 	}
 }
 
-// flannelNFT puts in what flannel's nftables mode leaves.
-func flannelNFT(ns *nstest.NS) {
-	ns.SetNFT(`table ip flannel-ipv4 {
-		chain postrtg { type nat hook postrouting priority srcnat; ip saddr 10.244.0.0/16 ip daddr != 224.0.0.0/4 masquerade fully-random; }
-		chain forward { type filter hook forward priority filter; ip saddr 10.244.0.0/16 accept; }
+// leaveFlannel puts in the rules that a flannel leaves.
+func leaveFlannel(t *testing.T, ns *nstest.NS, rules ...flannelstate.Rules) {
+	t.Helper()
+	for _, r := range rules {
+		if err := flannelNode(t, r).WriteRules(ns); err != nil {
+			t.Fatal(err)
+		}
 	}
-	table ip6 flannel-ipv6 { comment "rules for flannel-ipv6"; }`)
+}
+
+// everyMode are flannel's ways to write rules.
+func everyMode() []flannelstate.Rules {
+	return []flannelstate.Rules{flannelstate.IPTablesNFT, flannelstate.IPTablesLegacy, flannelstate.NFTables}
 }
 
 func TestM15FlannelsRulesOfEveryModeAreGoneAfterTheFirstSync(t *testing.T) {
 	t.Parallel()
-	for name, leave := range map[string]func(*testing.T, *nstest.NS){
-		"iptables-nft":    func(t *testing.T, ns *nstest.NS) { flannelIptables(t, ns, engineNFT) },
-		"iptables-legacy": func(t *testing.T, ns *nstest.NS) { flannelIptables(t, ns, engineLegacy) },
-		"nftables":        func(_ *testing.T, ns *nstest.NS) { flannelNFT(ns) },
-		"all at once": func(t *testing.T, ns *nstest.NS) {
-			flannelIptables(t, ns, engineNFT)
-			flannelIptables(t, ns, engineLegacy)
-			flannelNFT(ns)
-		},
+	for name, modes := range map[string][]flannelstate.Rules{
+		"iptables-nft": everyMode()[:1], "iptables-legacy": everyMode()[1:2], "nftables": everyMode()[2:], "all at once": everyMode(),
 	} {
 		for _, forward := range []string{"ACCEPT", "DROP"} {
 			ns := nstest.New(t)
@@ -63,7 +50,7 @@ func TestM15FlannelsRulesOfEveryModeAreGoneAfterTheFirstSync(t *testing.T) {
 				xt(ns, engine, "-P", "FORWARD", forward)
 				xt(ns, engine, "-t", "nat", "-A", "POSTROUTING", "-s", "172.17.0.0/16", "-j", "MASQUERADE") // somebody else's
 			}
-			leave(t, ns)
+			leaveFlannel(t, ns, modes...)
 			if texts, err := manager(ns).Check(context.Background(), single()); err != nil || !strings.Contains(strings.Join(texts, "\n"), "flannel") {
 				t.Errorf("%s: Check says %q, %v", name, texts, err)
 			}
@@ -87,7 +74,7 @@ func TestM15FlannelsRulesOfEveryModeAreGoneAfterTheFirstSync(t *testing.T) {
 
 func TestM15TurningMasqueradeAndForwardOffCleansFlannelsRulesToo(t *testing.T) {
 	ns := nstest.New(t)
-	flannelIptables(t, ns, engineNFT)
+	leaveFlannel(t, ns, flannelstate.IPTablesNFT)
 	c := single()
 	c.Masquerade, c.Forward = false, false
 	sync(t, manager(ns), c)
@@ -96,42 +83,76 @@ func TestM15TurningMasqueradeAndForwardOffCleansFlannelsRulesToo(t *testing.T) {
 	}
 }
 
-func TestM02M15TheTakeoverFromFlannelLeavesNoGap(t *testing.T) {
+// The way to weft and the way back, again and again, while pods talk to the outside: first ours are written and flannel's
+// removed, then the other way round.
+func TestM02M15TheTakeoverFromFlannelAndBackLeavesNoGap(t *testing.T) {
 	t.Parallel()
-	for _, engine := range engineNames {
-		w := newWorld(t)
-		n := w.node[0]
-		sync(t, manager(w.node[1]), nodeConfig(2))
-		xt(n, engine, "-P", "FORWARD", "DROP")
-		flannelIptables(t, n, engine)
-		capture := w.outside.Capture("eth0")
-		var stop atomic.Bool
-		var wg stdsync.WaitGroup
-		answered, lost := 0, 0
-		wg.Go(func() {
-			for !stop.Load() {
-				if w.arrives("pod-a", netip.AddrPortFrom(addrs(0)["outside"], echoPort)) {
-					answered++
-				} else {
-					lost++
+	for _, mode := range everyMode() {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			n := w.node[0]
+			sync(t, manager(w.node[1]), nodeConfig(2))
+			engine := engineNFT
+			if mode == flannelstate.IPTablesLegacy {
+				engine = engineLegacy
+				xt(n, engine, "-t", "mangle", "-N", "KUBE-KUBELET-CANARY") // so that it is known which engine flannel will find
+			}
+			if mode != flannelstate.NFTables { // whose accept does not reach into iptables
+				xt(n, engine, "-P", "FORWARD", "DROP")
+			}
+			leaveFlannel(t, n, mode)
+			capture := w.outside.Capture("eth0")
+			var stop atomic.Bool
+			var wg stdsync.WaitGroup
+			answered, lost := 0, 0
+			wg.Go(func() {
+				for !stop.Load() {
+					if w.arrives("pod-a", netip.AddrPortFrom(addrs(0)["outside"], echoPort)) {
+						answered++
+					} else {
+						lost++
+					}
 				}
+			})
+			for range 4 {
+				sync(t, manager(n), nodeConfig(1))
+				if _, err := manager(n).HandOver(context.Background(), nodeConfig(1), mode == flannelstate.NFTables); err != nil {
+					t.Fatal(err)
+				}
+				handedOver(t, n, mode)
+				leaveFlannel(t, n, mode) // it starts
+			}
+			stop.Store(true)
+			wg.Wait()
+			pods := netip.MustParsePrefix("10.244.0.0/16")
+			if naked := capture.Count(func(f []byte) bool {
+				return len(f) >= 34 && f[12] == 8 && f[13] == 0 && pods.Contains(netip.AddrFrom4([4]byte(f[26:30])))
+			}); naked > 0 || lost > 0 || answered < 4 {
+				t.Errorf("%d flows answered, %d lost, %d packets left with a pod's source", answered, lost, naked)
 			}
 		})
-		for range 4 {
-			sync(t, manager(n), nodeConfig(1))
-			flannelIptables(t, n, engine) // and back, as a roll-back would
-			if _, err := manager(n).Remove(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+	}
+}
+
+// handedOver compares the rules with those that a flannel writes on an empty node, but for IPv6, which flannelstate leaves out.
+func handedOver(t *testing.T, n *nstest.NS, mode flannelstate.Rules) {
+	t.Helper()
+	fresh := nstest.New(t)
+	leaveFlannel(t, fresh, mode)
+	dump := func(ns *nstest.NS) string {
+		text := xt(ns, engineNFT, "-t", "nat", "-S") + xt(ns, engineLegacy, "-t", "nat", "-S") +
+			xt(ns, engineNFT, "-S", "FORWARD") + xt(ns, engineLegacy, "-S", "FORWARD")
+		if mode == flannelstate.NFTables {
+			text = ns.Run("nft", "--stateless", "list", "table", "ip", "flannel-ipv4")
 		}
-		stop.Store(true)
-		wg.Wait()
-		pods := netip.MustParsePrefix("10.244.0.0/16")
-		if naked := capture.Count(func(f []byte) bool {
-			return len(f) >= 34 && f[12] == 8 && f[13] == 0 && pods.Contains(netip.AddrFrom4([4]byte(f[26:30])))
-		}); naked > 0 || lost > 0 || answered < 4 {
-			t.Errorf("%s: %d flows answered, %d lost, %d packets left with a pod's source", engine, answered, lost, naked)
-		}
+		return strings.ReplaceAll(text, "-P FORWARD DROP", "-P FORWARD ACCEPT")
+	}
+	if d := cmp.Diff(dump(fresh), dump(n)); d != "" {
+		t.Errorf("%s: rules (-flannel's +handed over):\n%s", mode, d)
+	}
+	if all := n.NFT() + xt(n, engineLegacy, "-S"); strings.Contains(strings.ToLower(all), "weft") {
+		t.Errorf("%s: of ours is left:\n%s", mode, all)
 	}
 }
 
@@ -160,7 +181,7 @@ func TestK07RemoveLeavesNothingOfOursAndAllOfOthers(t *testing.T) {
 	ns.SetNFT("table inet mine { chain c { }; }\n")
 	before := ns.NFT() + xt(ns, engineLegacy, "-S")
 	sync(t, manager(ns), cluster())
-	flannelNFT(ns) // after a way back, flannel's rules are in use
+	leaveFlannel(t, ns, flannelstate.NFTables) // after a way back, flannel's rules are in use
 	texts, err := manager(ns).Remove(context.Background())
 	if err != nil || len(texts) != 3 {
 		t.Errorf("got %q, %v", texts, err)

@@ -66,7 +66,7 @@ func (n Node) Start(h Host, peers ...Peer) (remade []string, err error) {
 	if err != nil {
 		return remade, err
 	}
-	for _, step := range []func(Host) error{n.address, n.cleanOtherEngine, n.rules} {
+	for _, step := range []func(Host) error{n.address, n.cleanOtherEngine, n.WriteRules} {
 		if err := step(h); err != nil {
 			return remade, err
 		}

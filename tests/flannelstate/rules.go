@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// rules writes flannel's masquerade and forward rules.
+// WriteRules writes flannel's masquerade and forward rules.
 //
 // flannel empties its chains first and fills them with a second program, which leaves a moment without rules of its own
 // making; here both are one commit, since what is counted around it is what weft does.
-func (n Node) rules(h Host) error {
+func (n Node) WriteRules(h Host) error {
 	if n.Rules == NFTables {
 		_, err := h.Input(n.nft(), "nft", "-f", "-")
 		return err
