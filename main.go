@@ -17,6 +17,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/weft-cni/weft/backend"
 	"github.com/weft-cni/weft/backend/cli"
 	"github.com/weft-cni/weft/backend/daemon"
 	"github.com/weft-cni/weft/backend/doctor"
@@ -114,7 +115,7 @@ func printVersion(w io.Writer, v daemon.Version) error {
 	return err
 }
 
-// newLog makes the one logger and lets client-go's klog speak through it. Its chatter about what our loops report anyway
+// newLog makes the one logger and lets client-go's klog speak through it; no loop of either floods the log. Its chatter about what our loops report anyway
 // begins at the verbosity at which people debug an API.
 func newLog(w io.Writer, verbosity int) *slog.Logger {
 	const chatter = 4
@@ -125,6 +126,9 @@ func newLog(w io.Writer, verbosity int) *slog.Logger {
 	if verbosity >= chatter {
 		theirs = slog.Level(-verbosity) // klog's V(n) is slog's level -n
 	}
-	klog.SetSlogLogger(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: theirs})).With("loop", "client-go"))
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+	handler := func(level slog.Level) *slog.Logger {
+		return slog.New(backend.BoundLog(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})))
+	}
+	klog.SetSlogLogger(handler(theirs).With("loop", "client-go"))
+	return handler(level)
 }

@@ -25,13 +25,14 @@ const maxSettles = 10
 // Loop calls Sync until the world is as wanted, and again when somebody pokes. It carries no queue: Sync compares all
 // that is with all that should be, so a thousand pokes are worth one turn, and a missed one costs at most Resync.
 //
-// A turn that fails is retried after Retry, doubling up to Resync. A poke cuts that wait short, for it may bring the
+// A turn that fails is retried after Retry, doubling up to MaxRetry. A poke cuts that wait short, for it may bring the
 // cure, but never below Retry: a sync that fails half-way changes the kernel, and so pokes itself.
 type Loop struct {
 	Name     string
 	Sync     func(ctx context.Context) error
 	Settle   time.Duration                       // how long it has to be quiet after a poke before Sync runs
 	Retry    time.Duration                       // first wait after an error; 0 means DefaultRetry
+	MaxRetry time.Duration                       // longest wait after an error; 0 means Resync
 	Resync   time.Duration                       // longest time between two turns; 0 means DefaultResync
 	Log      *slog.Logger                        // nil discards
 	OnResult func(err error, took time.Duration) // called after each turn, may be nil
@@ -77,7 +78,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			continue
 		}
 		l.backOff(ctx, wait)
-		wait = min(2*wait, max(l.resync(), l.retry()))
+		wait = min(2*wait, max(l.maxRetry(), l.retry()))
 	}
 	return nil
 }
@@ -141,6 +142,13 @@ func (l *Loop) retry() time.Duration {
 		return l.Retry
 	}
 	return DefaultRetry
+}
+
+func (l *Loop) maxRetry() time.Duration {
+	if l.MaxRetry > 0 {
+		return l.MaxRetry
+	}
+	return l.resync()
 }
 
 func (l *Loop) resync() time.Duration {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"log/slog"
 	"maps"
 	"slices"
@@ -75,12 +76,17 @@ func (b *board) poke() {
 	}
 }
 
-// changed gives a channel with a value whenever the board has changed since it was last read.
-func (b *board) changed() <-chan struct{} {
+// changed gives a channel with a value whenever the board has changed since it was last read, until ctx ends.
+func (b *board) changed(ctx context.Context) <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := make(chan struct{}, 1)
 	b.watch = append(b.watch, c)
+	context.AfterFunc(ctx, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.watch = slices.DeleteFunc(b.watch, func(other chan struct{}) bool { return other == c })
+	})
 	return c
 }
 

@@ -36,7 +36,7 @@ func TestTheBoardIsReadyOnlyWhenEveryPartIs(t *testing.T) {
 
 func TestTheBoardPokesItsReadersOnlyOnAChange(t *testing.T) {
 	b := newBoard(quiet(), "device")
-	c := b.changed()
+	c := b.changed(t.Context())
 	poked := func() bool {
 		select {
 		case <-c:

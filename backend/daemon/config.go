@@ -82,6 +82,12 @@ type Paths struct {
 // StatusFile is the agent's word to the shim.
 func (p Paths) StatusFile() string { return filepath.Join(filepath.Dir(p.SubnetFile), "weft.json") }
 
+// SnapshotFile is the last good snapshot of the cluster, for a start while the API server is away.
+func (p Paths) SnapshotFile() string { return filepath.Join(p.StateDir, "snapshot.json") }
+
+// CollectFile is in which boot and cluster addresses were collected last.
+func (p Paths) CollectFile() string { return filepath.Join(p.StateDir, "collect.json") }
+
 // CNITemplate is the ConfigMap's conflist, beside net-conf.json.
 func (p Paths) CNITemplate() string { return filepath.Join(filepath.Dir(p.NetConf), "cni-conf.json") }
 

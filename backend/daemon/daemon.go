@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -33,6 +34,7 @@ const (
 	partAnnounce = "announce"
 	partHealth   = "health"
 	partCNI      = "cni-conf"
+	partStatus   = "status"
 )
 
 // daemon is one agent in one network namespace.
@@ -53,32 +55,8 @@ type daemon struct {
 	node    string        // the own Node's name, with api
 }
 
-// Run is the agent. It returns when ctx ends, and before that only for what no waiting cures. What is in the kernel
-// stays: forwarding outlives the daemon.
-func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
-	return RunWith(ctx, cfg, log, Seams{})
-}
-
-// RunWith is Run with something between the agent and the node.
-func RunWith(ctx context.Context, cfg Config, log *slog.Logger, seams Seams) error {
-	conn, err := kernel.Open()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	log.Info("starting", "version", cfg.Version.Release, "commit", cfg.Version.Commit, "config", cfg)
-	d := newDaemon(cfg, log, conn, seams)
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return d.health().run(ctx) })
-	g.Go(func() error { return d.notify(ctx) })
-	g.Go(func() error { return d.boot(ctx) })
-	err = g.Wait()
-	log.Info("stopped; the data plane stays")
-	return err
-}
-
 func newDaemon(cfg Config, log *slog.Logger, conn *kernel.Conn, seams Seams) *daemon {
-	b := newBoard(log, partLock, partConf, partAPI, partNode, partSysctl, partPlane, partPeers, partRules, partFiles, partAnnounce, partHealth)
+	b := newBoard(log, partLock, partConf, partAPI, partNode, partSysctl, partPlane, partPeers, partRules, partFiles, partAnnounce, partHealth, partStatus)
 	d := &daemon{
 		cfg: cfg, log: log, board: b, metrics: newMetrics(cfg.Version, b), turning: &turning{}, told: newTold(log), conn: conn,
 		files: subnet.Writer{Disk: seams.Disk}, traffic: traffic.New(traffic.Options{Wrap: seams.NFT}), newConf: make(chan struct{}, 1),
@@ -99,6 +77,9 @@ func (d *daemon) boot(ctx context.Context) error {
 	if removed, err := install.RemoveStale(d.cfg.Paths.CNIConf, d.cfg.Paths.SubnetFile); err != nil || removed {
 		d.log.Info("conflist of an earlier boot", "removed", removed, "err", err)
 	}
+	for _, path := range d.written() {
+		subnet.RemoveTemps(path)
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return l.answer(ctx) })
 	g.Go(func() error { return d.runStatus(ctx) })
@@ -106,6 +87,17 @@ func (d *daemon) boot(ctx context.Context) error {
 	g.Go(func() error { return d.run(ctx, d.gate(partSysctl, waitRetry, d.sysctls)) })
 	g.Go(func() error { return d.generations(ctx) })
 	return g.Wait()
+}
+
+// written lists the files that the agent writes.
+func (d *daemon) written() []string {
+	p := d.cfg.Paths
+	files := []string{p.SubnetFile, p.StatusFile(), p.SnapshotFile(), p.CollectFile(), filepath.Join(p.CNIConf, install.ConflistName)}
+	plugins, _ := os.ReadDir(p.CNISource) // outside of its image the agent installs none
+	for _, e := range plugins {
+		files = append(files, filepath.Join(p.CNIBin, e.Name()))
+	}
+	return files
 }
 
 // identity is what a second agent on this node reads from the lock.
@@ -157,14 +149,14 @@ func (d *daemon) generations(ctx context.Context) error {
 // runStatus keeps weft.json. Only the owner of the lock does: a second agent has no say about the node.
 func (d *daemon) runStatus(ctx context.Context) error {
 	s := &status{file: d.cfg.Paths.StatusFile(), files: d.files, board: d.board, started: time.Now(), device: func() string { return d.plane.applied.Load().device() }}
-	l := d.side("status", waitRetry, s.sync)
-	go pokeOn(ctx, d.board.changed(), l.Poke)
+	l := disk(d.gate(partStatus, waitRetry, s.sync))
+	go pokeOn(ctx, d.board.changed(ctx), l.Poke)
 	return d.run(ctx, l)
 }
 
 // notify tells systemd once, when the node is ready for the first time.
 func (d *daemon) notify(ctx context.Context) error {
-	changed := d.board.changed()
+	changed := d.board.changed(ctx)
 	for !d.board.verdict().Ready {
 		select {
 		case <-ctx.Done():

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-cni/weft/backend"
 	"github.com/weft-cni/weft/backend/collect"
 	"github.com/weft-cni/weft/backend/install"
+	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/kube"
 )
@@ -49,7 +50,7 @@ func (d *daemon) newGeneration(client *kube.Client, node string, conf subnet.Net
 		return nil, err
 	}
 	g := &generation{daemon: d, conf: conf, events: kube.NewEvents(client, d.log)}
-	g.view = newView(d.cfg.Paths.StateDir, node, d.log)
+	g.view = newView(d.cfg.Paths.SnapshotFile(), node, d.log)
 	g.source = kube.NewSource(kube.SourceConfig{
 		Client: client, NodeName: node, LastGood: g.view.kept.Peers, Log: d.log,
 		Rules: kube.Rules{Prefix: prefix, BackendType: conf.Backend.Type, Networks: conf.Networks},
@@ -71,9 +72,10 @@ func (d *daemon) newGeneration(client *kube.Client, node string, conf subnet.Net
 // run starts the loops and ties them together: who pokes whom is all here.
 func (g *generation) run(ctx context.Context) error {
 	rulesLoop := g.gate(partRules, g.cfg.Resync, g.after(g.rules.sync))
-	files := g.gate(partFiles, 2*time.Second, g.after(g.publisher.sync))
+	files := disk(g.gate(partFiles, waitRetry, g.after(g.publisher.sync)))
 	announce := g.gate(partAnnounce, slowResync, g.after(g.announce))
-	keep := g.side("cache", slowResync, g.view.keep)
+	keep := disk(g.side("cache", waitRetry, g.view.keep))
+	keep.Settle = diskSettle
 	planeLoop := g.side(partPlane, g.cfg.Resync, func(ctx context.Context) error {
 		err := g.syncPlane(ctx)
 		rulesLoop.Poke()
@@ -82,13 +84,16 @@ func (g *generation) run(ctx context.Context) error {
 		return err
 	})
 	api := g.gate(partAPI, waitRetry, g.contact)
-	changes, err := g.conn.Watch(ctx)
-	if err != nil {
+	var changes kernel.Changes
+	if !g.until(ctx, partPlane, func(context.Context) (err error) {
+		changes, err = g.conn.Watch(ctx) // which ends with the generation, and not with this try
 		return err
+	}) {
+		return nil
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, l := range []*backend.Loop{
-		api, planeLoop, rulesLoop, files, announce, keep, g.side("collect", time.Minute, g.after(g.collect)),
+		api, planeLoop, rulesLoop, files, announce, keep, disk(g.side("collect", time.Minute, g.after(g.collect))),
 	} {
 		group.Go(func() error { return g.daemon.run(ctx, l) })
 	}
@@ -97,11 +102,11 @@ func (g *generation) run(ctx context.Context) error {
 		from <-chan struct{}
 		to   []func()
 	}{
-		{g.source.Changed(), []func(){api.Poke, planeLoop.Poke, announce.Poke, keep.Poke}},
+		{g.source.Changed(), []func(){api.Poke, planeLoop.Poke, announce.Poke, g.view.changed, keep.Poke}},
 		{changes.Ours, []func(){planeLoop.Poke}},
 		{changes.Host, []func(){planeLoop.Poke}},
 		{g.traffic.Watch(ctx), []func(){rulesLoop.Poke}},
-		{g.board.changed(), []func(){files.Poke, announce.Poke}},
+		{g.board.changed(ctx), []func(){files.Poke, announce.Poke}},
 	} {
 		group.Go(func() error { pokeOn(ctx, p.from, p.to...); return nil })
 	}
@@ -186,7 +191,7 @@ func (g *generation) collect(ctx context.Context, a *applied) error {
 	o := collect.Options{
 		Network: network(paths.CNITemplate()), ClusterID: a.Snapshot.ClusterID,
 		Networks: filepath.Join(paths.CNIData, "networks"), Records: filepath.Join(paths.CNIData, "flannel"),
-		Results: filepath.Join(paths.CNIData, "results"), NetnsDir: paths.NetNS, State: filepath.Join(paths.StateDir, "collect.json"),
+		Results: filepath.Join(paths.CNIData, "results"), NetnsDir: paths.NetNS, State: paths.CollectFile(),
 		Kernel: g.conn, Files: g.files,
 	}
 	for _, v := range a.VXLAN.VTEPs {

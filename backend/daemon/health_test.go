@@ -105,7 +105,7 @@ func TestAPortThatIsTakenIsReportedAndTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newBoard(quiet(), "health")
-	changed := b.changed()
+	changed := b.changed(t.Context())
 	h := &health{cfg: Health{IP: netip.MustParseAddr("127.0.0.1"), Port: l.Addr().(*net.TCPAddr).Port}, board: b}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -14,6 +14,9 @@ import (
 // lockName is an abstract socket: it belongs to the network namespace and goes with its owner, however that ends.
 const lockName = "@weft"
 
+// acceptPause is how long the lock's owner waits after it could not take a caller.
+const acceptPause = time.Second
+
 // lock makes sure that one agent manages a network namespace. Whoever connects to it reads who the owner is.
 type lock struct {
 	identity string
@@ -44,11 +47,22 @@ func (l *lock) answer(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("answer on the node's lock: %w", err)
+			pause(ctx, acceptPause) // out of file descriptors, for one: the lock itself stays ours
+			continue
 		}
 		_ = c.SetDeadline(time.Now().Add(time.Second))
 		_, _ = fmt.Fprintln(c, l.identity)
 		_ = c.Close()
+	}
+}
+
+// pause waits for d or for the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
 	}
 }
 

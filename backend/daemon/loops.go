@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	settle     = 20 * time.Millisecond // quiet after a poke
-	waitRetry  = time.Second           // for what only somebody else can cure: seen within two seconds
+	settle     = 20 * time.Millisecond  // quiet after a poke
+	diskSettle = 500 * time.Millisecond // the same, where a turn writes a file as long as the cluster is large
+	waitRetry  = time.Second            // for what only somebody else can cure: seen within two seconds
 	slowResync = 30 * time.Second
 	stuckAfter = 5 * time.Minute // a loop that has not turned for so long fails the liveness probe
 )
@@ -54,6 +55,13 @@ func (d *daemon) side(name string, resync time.Duration, sync func(context.Conte
 			return err
 		},
 	}
+}
+
+// disk makes of a loop one that writes files: a disk that is full or read-only is good again without anybody poking, and
+// then the files have to follow within two seconds.
+func disk(l *backend.Loop) *backend.Loop {
+	l.MaxRetry = waitRetry
+	return l
 }
 
 // run runs a loop under the eyes of the liveness probe.

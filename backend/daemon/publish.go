@@ -40,7 +40,7 @@ const peersPatience = 10 * time.Second
 
 func (p *publisher) sync(ctx context.Context, a *applied) error {
 	if !p.first {
-		but := []string{partFiles, partAnnounce, partHealth, partNode, partCNI}
+		but := []string{partFiles, partAnnounce, partHealth, partNode, partCNI, partStatus}
 		if time.Since(p.started) > peersPatience {
 			but = append(but, partPeers)
 		}

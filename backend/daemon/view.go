@@ -8,10 +8,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/weft-cni/weft/backend/install"
 	"github.com/weft-cni/weft/subnet"
 )
 
@@ -34,12 +35,14 @@ type view struct {
 	started time.Time
 	kept    subnet.Snapshot // what the disk holds; zero when nothing can be used
 	once    sync.Once       // says that kept is in use
-	written []byte          // what keep wrote last; only the cache loop touches it
+	news    atomic.Bool     // the source has something that the disk may not have
+	stamp   install.Stamp   // of the file as keep left it; only the cache loop touches it
 }
 
 // newView reads the disk; whatever is wrong with the file costs the cold start and nothing else.
-func newView(stateDir, node string, log *slog.Logger) *view {
-	v := &view{file: filepath.Join(stateDir, "snapshot.json"), log: log, started: time.Now()}
+func newView(file, node string, log *slog.Logger) *view {
+	v := &view{file: file, log: log, started: time.Now()}
+	v.news.Store(true)
 	data, err := os.ReadFile(v.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return v
@@ -73,22 +76,35 @@ func (v *view) now() (subnet.Snapshot, viewState) {
 	return v.kept, viewState{known: true, stale: true}
 }
 
-// keep writes the API server's snapshot to disk when it has changed.
+// keep writes the API server's snapshot to disk when it has changed, or when somebody touched the file. Rendering fifteen
+// thousand peers takes long, so a turn without news is one stat.
 func (v *view) keep(context.Context) error {
-	s, ok := v.source.Snapshot()
-	if !ok || !s.Self.Exists {
+	if news := v.news.Swap(false); !news && v.stamp.Stands(v.file) {
 		return nil
 	}
+	s, ok := v.source.Snapshot()
+	if !ok || !s.Self.Exists {
+		v.news.Store(true)
+		return nil
+	}
+	if err := v.write(s); err != nil {
+		v.news.Store(true)
+		return fmt.Errorf("keep the snapshot: %w", err)
+	}
+	v.stamp = install.StampOf(v.file)
+	return nil
+}
+
+func (v *view) write(s subnet.Snapshot) error {
 	data, err := subnet.RenderCache(s)
 	if err != nil {
 		return err
 	}
-	if bytes.Equal(data, v.written) {
+	if have, err := os.ReadFile(v.file); err == nil && bytes.Equal(data, have) {
 		return nil
 	}
-	if err := v.files.WriteFile(v.file, data, 0o600); err != nil {
-		return fmt.Errorf("keep the snapshot: %w", err)
-	}
-	v.written = data
-	return nil
+	return v.files.WriteFile(v.file, data, 0o600)
 }
+
+// changed says that the source has a newer snapshot.
+func (v *view) changed() { v.news.Store(true) }

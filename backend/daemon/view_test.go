@@ -22,13 +22,13 @@ func (f fixed) Changed() <-chan struct{}          { return nil }
 func TestD04AStartWithoutTheAPIUsesTheStateOnDiskAfterAMoment(t *testing.T) {
 	dir := t.TempDir()
 	here := fixed{snap: subnet.Snapshot{Self: self("10.244.1.0/24"), Peers: []subnet.Peer{peer("b", 2)}}, ok: true}
-	first := newView(dir, "a", quiet())
+	first := newView(filepath.Join(dir, "snapshot.json"), "a", quiet())
 	first.source = here
 	if err := first.keep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		v := newView(dir, "a", quiet())
+		v := newView(filepath.Join(dir, "snapshot.json"), "a", quiet())
 		v.source = fixed{}
 		if _, s := v.now(); s.known {
 			t.Error("the disk is used before the API server had its chance")
@@ -47,18 +47,18 @@ func TestD04AStartWithoutTheAPIUsesTheStateOnDiskAfterAMoment(t *testing.T) {
 
 func TestStateOfAnotherNodeOrABrokenFileIsNotUsed(t *testing.T) {
 	dir := t.TempDir()
-	first := newView(dir, "a", quiet())
+	first := newView(filepath.Join(dir, "snapshot.json"), "a", quiet())
 	first.source = fixed{snap: subnet.Snapshot{Self: self("10.244.1.0/24")}, ok: true}
 	if err := first.keep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if v := newView(dir, "z", quiet()); v.kept.Self.Exists {
+	if v := newView(filepath.Join(dir, "snapshot.json"), "z", quiet()); v.kept.Self.Exists {
 		t.Error("another node's state is used")
 	}
 	if err := os.WriteFile(filepath.Join(dir, "snapshot.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if v := newView(dir, "a", quiet()); v.kept.Self.Exists {
+	if v := newView(filepath.Join(dir, "snapshot.json"), "a", quiet()); v.kept.Self.Exists {
 		t.Error("a broken file is used")
 	}
 }

@@ -39,12 +39,12 @@ type Keeper struct {
 	Files subnet.Writer // what plugins are written with
 
 	src, dst string
-	seen     map[string]stamp // how each plugin looked when it was right; one goroutine calls Sync
+	seen     map[string]Stamp // how each plugin looked when it was right; one goroutine calls Sync
 }
 
 // NewKeeper makes a Keeper that installs the plugins in src into dst.
 func NewKeeper(src, dst string) *Keeper {
-	return &Keeper{src: src, dst: dst, seen: map[string]stamp{}}
+	return &Keeper{src: src, dst: dst, seen: map[string]Stamp{}}
 }
 
 // InstallPlugins makes one pass: the shim and, where they are missing or older, the standard plugins go from src to dst.
@@ -66,14 +66,14 @@ func (k *Keeper) Sync(ctx context.Context) (Report, error) {
 	var errs []error
 	for _, e := range entries {
 		target := filepath.Join(k.dst, e.Name())
-		if now := stampOf(target); now != (stamp{}) && now == k.seen[e.Name()] {
+		if k.seen[e.Name()].Stands(target) {
 			continue
 		}
 		if err := k.place(ctx, e.Name(), &r); err != nil {
 			errs = append(errs, fmt.Errorf("install plugin %s: %w", e.Name(), err))
 			continue
 		}
-		k.seen[e.Name()] = stampOf(target)
+		k.seen[e.Name()] = StampOf(target)
 	}
 	return r, errors.Join(errs...)
 }

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// stamp is what a stat tells of a file's content. Equal stamps mean that nobody replaced or wrote to it in between.
-type stamp struct {
+// Stamp is what a stat tells of a file's content. Equal stamps mean that nobody replaced or wrote to it in between.
+type Stamp struct {
 	inode       uint64
 	size        int64
 	mode        os.FileMode
@@ -15,17 +15,17 @@ type stamp struct {
 	linkChanged syscall.Timespec
 }
 
-// stampOf stats a file; the zero value means that it is not there.
-func stampOf(path string) stamp {
+// StampOf stats a file; the zero value means that it is not there.
+func StampOf(path string) Stamp {
 	info, err := os.Stat(path)
 	if err != nil {
-		return stamp{}
+		return Stamp{}
 	}
 	link, err := os.Lstat(path)
 	if err != nil {
-		return stamp{}
+		return Stamp{}
 	}
-	s := stamp{size: info.Size(), mode: info.Mode()}
+	s := Stamp{size: info.Size(), mode: info.Mode()}
 	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
 		s.inode, s.change = sys.Ino, sys.Ctim
 	}
@@ -34,3 +34,6 @@ func stampOf(path string) stamp {
 	}
 	return s
 }
+
+// Stands reports whether the file is there and as it was when the stamp was taken.
+func (s Stamp) Stands(path string) bool { return s != (Stamp{}) && StampOf(path) == s }
