@@ -81,20 +81,24 @@ func (p plugin) runOnce(ctx context.Context, file string, c call) ([]byte, error
 	return nil, pluginError(c.kind, exit, stdout, stderr)
 }
 
+// exited is CLD_EXITED of waitid(2), missing in the packages.
+const exited = 1
+
 // wait waits for the end of a child. Until stop the child is a zombie, so that nobody else gets its number and with it
-// the signal that was meant for it.
+// the signal that was meant for it. What a child leaves behind that was killed ends with it: an address management that
+// goes on after the rollback would reserve an address for nobody.
 func wait(pid int, stop func() bool) (exit syscall.WaitStatus, err error) {
-	defer stop()
-	for {
-		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, unix.EINTR) {
-			return exit, err
-		}
+	var info unix.Siginfo
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT, nil)
 	}
 	stop()
+	if err != nil {
+		return exit, err
+	}
+	if info.Code != exited {
+		_ = syscall.Kill(-pid, syscall.SIGKILL) // or nobody is left
+	}
 	_, err = syscall.Wait4(pid, &exit, 0, nil)
 	return exit, err
 }

@@ -104,10 +104,15 @@ func ParseRecord(b []byte) (Record, error) {
 	return Record{Network: in.Name, Type: in.Type, IPAM: in.IPAM, Raw: b}, nil
 }
 
-// Remove takes a record away; without one it does nothing.
-func (r Records) Remove(o Owner) error { return r.RemoveName(RecordName(o)) }
+// Remove takes a record away, and what a writer of it left that was killed; without one it does nothing.
+func (r Records) Remove(o Owner) error {
+	if err := r.RemoveName(tempName(o)); err != nil {
+		return err
+	}
+	return r.RemoveName(RecordName(o))
+}
 
-// RemoveName is Remove by file name.
+// RemoveName removes a record by file name.
 func (r Records) RemoveName(name string) error {
 	path := filepath.Join(r.Dir, name)
 	err := os.Remove(path)

@@ -14,8 +14,11 @@ import (
 // Durable waits until a record will outlive a power cut.
 type Durable func() error
 
-// tempSuffix ends the names of records that are being written; the lock of the attachment makes one name enough.
+// tempSuffix ends the names of records that are being written.
 const tempSuffix = ".tmp"
+
+// tempName is where a record is written; the lock of the attachment makes one name enough.
+func tempName(o Owner) string { return "." + RecordName(o) + tempSuffix }
 
 // Write stores a record: at once for every reader, whole or not at all, and for good when the Durable returns. The disk
 // works meanwhile, so that a pod does not wait first for the disk and then for its delegate. A power cut in between
@@ -25,7 +28,7 @@ func (r Records) Write(o Owner, raw []byte) (Durable, error) {
 		return nil, fmt.Errorf("make the folder of records: %w", err)
 	}
 	name := RecordName(o)
-	temp := filepath.Join(r.Dir, "."+name+tempSuffix)
+	temp := filepath.Join(r.Dir, tempName(o))
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("write record: %w", err)

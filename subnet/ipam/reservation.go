@@ -24,6 +24,7 @@ type Reservation struct {
 	Addr    netip.Addr
 	Owner   Owner // zero when Broken
 	Broken  bool  // empty, cut short or unreadable: the owner is not known
+	Size    int64 // of the file
 	ModTime time.Time
 }
 
@@ -90,7 +91,7 @@ func (s Store) read(addr netip.Addr) (Reservation, bool) {
 	if err != nil || !info.Mode().IsRegular() {
 		return r, false
 	}
-	r.ModTime = info.ModTime()
+	r.ModTime, r.Size = info.ModTime(), info.Size()
 	b, err := readSmall(s.path(addr))
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, false
