@@ -180,6 +180,13 @@ func (a *Agent) forget() {
 	a.cmd = nil
 }
 
+// Starts is how often it was started.
+func (a *Agent) Starts() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.starts
+}
+
 // PID is the process id, or 0.
 func (a *Agent) PID() int {
 	cmd, _, err := a.process()

@@ -43,9 +43,7 @@ type Fault struct {
 	// Heal bounds the time from the damage until all is as it was; 0 means a second. The figure is asserted in the long
 	// form; in the short form, on a machine that others use, ten times as much.
 	Heal time.Duration
-	// Restarts is how many agents a run starts: each may say what it has to say at a start.
-	Restarts int
-	// Lines is how many log lines a run may bring beyond that, and beyond one a second.
+	// Lines is how many log lines of one kind a run may bring beyond ten for each start of an agent and one a second.
 	Lines int
 	// Alone gives the row a bench of its own, for what cannot be undone.
 	Alone bool

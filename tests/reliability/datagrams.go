@@ -1,0 +1,125 @@
+package reliability
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// datagrams are numbered UDP packets from each pod to each other, one way each, so that a number says which way was broken.
+type datagrams struct {
+	tally   *Tally
+	pods    []*mouth
+	readers sync.WaitGroup
+}
+
+// mouth is the socket of a pod.
+type mouth struct {
+	name string
+	addr netip.AddrPort
+	conn *net.UDPConn
+	busy atomic.Bool // the reader holds a datagram that is not counted yet
+}
+
+const datagramPort = 5000
+
+func openDatagrams(b *Bench, tally *Tally) (part, error) {
+	d := &datagrams{tally: tally}
+	for _, n := range b.Nodes {
+		m := &mouth{name: n.Name, addr: netip.AddrPortFrom(n.PodIP, datagramPort)}
+		err := n.Pod.Do(func() (err error) {
+			m.conn, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(m.addr))
+			return err
+		})
+		if err != nil {
+			d.close()
+			return nil, err
+		}
+		if raw, err := m.conn.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) })
+		}
+		d.pods = append(d.pods, m)
+	}
+	for i, m := range d.pods {
+		d.readers.Go(func() { d.read(i, m) })
+	}
+	return d, nil
+}
+
+// run implements part: one packet to each other pod, each 10 ms.
+func (d *datagrams) run(stop <-chan struct{}) {
+	every(10*time.Millisecond, stop, func() {
+		for i, from := range d.pods {
+			for j, to := range d.pods {
+				if i == j {
+					continue
+				}
+				number := d.tally.sent(way(from, to))
+				packet := binary.BigEndian.AppendUint32(nil, uint32(i))
+				packet = binary.BigEndian.AppendUint32(packet, uint32(number))
+				if _, err := from.conn.WriteToUDPAddrPort(packet, to.addr); err != nil {
+					d.tally.remark("%s number %d: %v", way(from, to), number, err)
+				}
+			}
+		}
+	})
+}
+
+func way(from, to *mouth) string { return "udp " + from.name + " to " + to.name }
+
+func (d *datagrams) read(self int, m *mouth) {
+	packet := make([]byte, 64)
+	for {
+		m.busy.Store(false)
+		n, from, err := m.conn.ReadFromUDPAddrPort(packet)
+		m.busy.Store(true)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil || n != 8 {
+			continue
+		}
+		i := int(binary.BigEndian.Uint32(packet))
+		if i >= len(d.pods) || i == self {
+			continue
+		}
+		d.tally.came(way(d.pods[i], m), int(binary.BigEndian.Uint32(packet[4:])))
+		if real := netip.AddrPortFrom(from.Addr().Unmap(), from.Port()); real != d.pods[i].addr {
+			d.tally.mistake(1, "%s came from %s", way(d.pods[i], m), real)
+		}
+	}
+}
+
+// settled implements part.
+func (d *datagrams) settled() bool {
+	for _, m := range d.pods {
+		raw, err := m.conn.SyscallConn()
+		if err != nil {
+			continue
+		}
+		queued := 0
+		_ = raw.Control(func(fd uintptr) { queued, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ) })
+		if queued > 0 || m.busy.Load() {
+			return false
+		}
+	}
+	return true
+}
+
+// close implements part.
+func (d *datagrams) close() {
+	for _, m := range d.pods {
+		m.conn.Close()
+	}
+	d.readers.Wait()
+}
+
+// String names the kind.
+func (d *datagrams) String() string { return fmt.Sprintf("datagrams of %d pods", len(d.pods)) }

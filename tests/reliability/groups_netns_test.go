@@ -1,0 +1,24 @@
+package reliability
+
+import (
+	"testing"
+)
+
+// groups lists all faults of the bench, in the order in which they are played.
+func groups() []Group {
+	return []Group{
+		{Name: "agent", Faults: agentRows()},
+		{Name: "kernel", Faults: kernelRows()},
+	}
+}
+
+func TestFaults(t *testing.T) {
+	form, err := FormOf()
+	if err != nil {
+		t.Fatal(err)
+	}
+	site := NewSite(t)
+	for _, g := range groups() {
+		t.Run(g.Name, func(t *testing.T) { g.Run(t, site, form) })
+	}
+}

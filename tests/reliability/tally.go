@@ -1,0 +1,134 @@
+package reliability
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Tally counts numbered things of many streams: what was sent, and how often each came.
+type Tally struct {
+	mu      sync.Mutex // guards what follows
+	streams map[string][]uint8
+	wrong   int
+	notes   []string // about some of what went wrong
+}
+
+// sent notes the next number of a stream and returns it.
+func (t *Tally) sent(stream string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.streams == nil {
+		t.streams = map[string][]uint8{}
+	}
+	t.streams[stream] = append(t.streams[stream], 0)
+	return len(t.streams[stream]) - 1
+}
+
+// came notes that a number came. One that was never sent comes from an earlier row, and does not count.
+func (t *Tally) came(stream string, number int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if list := t.streams[stream]; number >= 0 && number < len(list) && list[number] < 255 {
+		list[number]++
+	}
+}
+
+// mistake notes something that came as it never should.
+func (t *Tally) mistake(count int, format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.wrong += count
+	t.note(fmt.Sprintf(format, args...))
+}
+
+// remark adds to what is told when a row fails.
+func (t *Tally) remark(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.note(fmt.Sprintf(format, args...))
+}
+
+func (t *Tally) note(text string) {
+	const most = 20
+	if len(t.notes) < most {
+		t.notes = append(t.notes, text)
+	}
+}
+
+// Count is a tally's sum.
+type Count struct {
+	Sent, Lost, Duplicated, Wrong int
+	Notes                         []string // which numbers of which streams were lost, and the like
+}
+
+// String is one line.
+func (c Count) String() string {
+	return fmt.Sprintf("%d sent, %d lost, %d duplicated, %d with a wrong source %s", c.Sent, c.Lost, c.Duplicated, c.Wrong, strings.Join(c.Notes, "; "))
+}
+
+// count sums up.
+func (t *Tally) count() Count {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := Count{Wrong: t.wrong, Notes: slices.Clone(t.notes)}
+	for name, list := range t.streams {
+		var lost, twice []int
+		for number, n := range list {
+			switch {
+			case n == 0:
+				lost = append(lost, number)
+			case n > 1:
+				twice = append(twice, number)
+				c.Duplicated += int(n) - 1
+			}
+		}
+		c.Sent += len(list)
+		c.Lost += len(lost)
+		if len(lost)+len(twice) > 0 && len(c.Notes) < 40 {
+			c.Notes = append(c.Notes, fmt.Sprintf("%s: lost %s, twice %s of %d", name, ranges(lost), ranges(twice), len(list)))
+		}
+	}
+	return c
+}
+
+// complete reports whether everything has come.
+func (t *Tally) complete() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, list := range t.streams {
+		if slices.Contains(list, 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// arrived reports whether everything of one stream has come.
+func (t *Tally) arrived(stream string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !slices.Contains(t.streams[stream], 0)
+}
+
+// ranges writes numbers in a row as one: 3-17.
+func ranges(numbers []int) string {
+	if len(numbers) == 0 {
+		return "none"
+	}
+	var parts []string
+	for i := 0; i < len(numbers); {
+		j := i
+		for j+1 < len(numbers) && numbers[j+1] == numbers[j]+1 {
+			j++
+		}
+		if i == j {
+			parts = append(parts, fmt.Sprint(numbers[i]))
+		} else {
+			parts = append(parts, fmt.Sprintf("%d-%d", numbers[i], numbers[j]))
+		}
+		i = j + 1
+	}
+	return strings.Join(parts[:min(len(parts), 8)], " ")
+}
