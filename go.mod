@@ -18,6 +18,7 @@ require (
 	k8s.io/client-go v0.37.2 // the API server: informer, patches, events
 	k8s.io/klog/v2 v2.140.0 // client-go logs through it; led into our logger
 	sigs.k8s.io/knftables v0.0.22 // nftables as values and one transaction a change
+	sigs.k8s.io/network-policy-api v0.3.0 // ClusterNetworkPolicy as types; it brings nothing else along
 	sigs.k8s.io/yaml v1.6.0 // the manifests, parsed strictly into API types: by the doctor, and by tests
 )
 
@@ -45,7 +46,7 @@ require (
 	github.com/go-openapi/swag/typeutils v0.27.1 // indirect
 	github.com/go-openapi/swag/yamlutils v0.27.1 // indirect
 	github.com/godbus/dbus/v5 v5.2.4 // indirect
-	github.com/google/gnostic-models v0.7.0 // indirect
+	github.com/google/gnostic-models v0.7.1 // indirect
 	github.com/google/nftables v0.3.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
