@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/subnet"
@@ -202,7 +203,7 @@ func TestV12AndP01ARestartWritesNothingAndLosesNothing(t *testing.T) {
 		}
 	}
 	for _, e := range events.Events() {
-		if e.Index == before || strings.Contains(e.String(), "route") {
+		if e.Index == before || e.IsRoute() {
 			t.Errorf("the kernel was written to: %s", e)
 		}
 	}
@@ -229,7 +230,10 @@ func TestP01UnchangedPeersSeeNoEventWhenOthersComeAndGo(t *testing.T) {
 		if strings.Contains(string(e.Body), "\x0a\xf4\x02\x00") || strings.Contains(string(e.Body), "\x0a\x00\x00\x00\x00\x02") {
 			t.Errorf("the unchanged peer was touched: %s", e)
 		}
-		if e.Index == a.index("flannel.1") || strings.Contains(e.String(), "route") {
+		if e.Body[0] == unix.AF_INET6 || e.Body[0] == unix.AF_BRIDGE && len(e.Body) < 32 {
+			continue // neighbours that the kernel keeps for multicast; and Linux 6.1 tells of an FDB entry twice, once without its peer
+		}
+		if e.Index == a.index("flannel.1") || e.IsRoute() {
 			count[strings.Fields(e.String())[0]+" "+strings.Fields(e.String())[1]]++
 		}
 	}

@@ -38,6 +38,12 @@ func (e Event) String() string {
 	return fmt.Sprintf("%s (device %d)", name, e.Index)
 }
 
+// IsRoute tells whether a route came or went that somebody set: the kernel's own come and go with its addresses, those of
+// IPv6 a while after a device is up.
+func (e Event) IsRoute() bool {
+	return (e.Type == unix.RTM_NEWROUTE || e.Type == unix.RTM_DELROUTE) && len(e.Body) > 5 && e.Body[5] != unix.RTPROT_KERNEL
+}
+
 // Monitor starts to collect changes of links, addresses, neighbours (and forwarding entries) and routes.
 func (n *NS) Monitor() *Monitor {
 	n.t.Helper()
