@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"net/netip"
 
 	"github.com/containernetworking/cni/pkg/skel"
 
@@ -49,11 +48,28 @@ func (p plugin) del(args *skel.CmdArgs) error {
 // delRecorded runs the delegate with the bytes it was added with.
 func (p plugin) delRecorded(args *skel.CmdArgs, rec ipam.Record, lock *ipam.Lock) error {
 	d := call{kind: rec.Type, path: args.Path, conf: rec.Raw, lock: lock, limit: p.runLimit}
-	if !isNetns(args.Netns) {
-		d.env = map[string]string{"CNI_NETNS": ""} // what is left of a namespace would make the delegate fail for ever
+	store, isHostLocal := rec.Store()
+	link, err := p.mayTakeLink(args, store, isHostLocal)
+	if err != nil {
+		return err
 	}
-	_, err := p.run(p.ctx, d)
+	if !link {
+		d.env = map[string]string{"CNI_NETNS": ""}
+	}
+	_, err = p.run(p.ctx, d)
+	if err == nil || link || !isHostLocal {
+		return err
+	}
+	if owned, listErr := store.OwnedBy(ownerOf(args)); listErr == nil && len(owned) == 0 && lacksPlugin(rec, args.Path) {
+		return nil // what cannot run has nothing to do
+	}
 	return err
+}
+
+func lacksPlugin(rec ipam.Record, path string) bool {
+	_, delegate := findPlugin(rec.Type, path)
+	_, manager := findPlugin(rec.IPAM.Type, path)
+	return delegate != nil || manager != nil
 }
 
 // delRebuilt disconnects without a record. It releases what this attachment owns by host-local's own books, and takes
@@ -77,62 +93,6 @@ func (p plugin) delRebuilt(args *skel.CmdArgs, c netConf, lock *ipam.Lock) error
 	}
 	_, err = p.run(p.ctx, d)
 	return err
-}
-
-// remains is what is left of an attachment whose record is lost.
-type remains struct {
-	owned []netip.Addr // reserved under its name
-	prev  []netip.Addr // in the result the runtime kept
-	link  bool         // its interface is there and not another attachment's
-}
-
-// hints are addresses from whose ranges host-local has to release; none means that it must not be called.
-func (r remains) hints() []netip.Addr {
-	if len(r.owned) == 0 {
-		return nil
-	}
-	return append(r.owned, r.prev...)
-}
-
-func (p plugin) lookFor(args *skel.CmdArgs, c netConf) (remains, error) {
-	owner := ownerOf(args)
-	found := remains{prev: ipam.ResultAddrs(c.PrevResult)}
-	store, isHostLocal := storeOf(c)
-	var all []ipam.Reservation
-	if isHostLocal {
-		var err error
-		if all, err = store.List(); err != nil {
-			return found, err
-		}
-	}
-	others := map[netip.Addr]bool{}
-	for _, r := range all {
-		switch {
-		case r.Broken:
-		case r.Owner == owner || r.Owner.IfName == "" && owner.IfName == "eth0" && r.Owner.Covers(owner):
-			found.owned = append(found.owned, r.Addr)
-		default:
-			others[r.Addr] = true
-		}
-	}
-	if !isHostLocal {
-		found.owned = found.prev // another address manager keeps its own books
-	}
-	if !isNetns(args.Netns) {
-		return found, nil
-	}
-	link, ok, err := lookIn(args.Netns, args.IfName)
-	if err != nil {
-		return found, err
-	}
-	found.link = ok
-	for _, addr := range link.addrs {
-		if others[addr] {
-			p.note("%s in %s has %s, which is reserved for another attachment; it is left alone", args.IfName, args.Netns, addr)
-			found.link = false
-		}
-	}
-	return found, nil
 }
 
 // freeBroken gives back the addresses of the pod whose reservations lost their content, so that host-local does not

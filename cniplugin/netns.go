@@ -29,6 +29,12 @@ func isNetns(path string) bool {
 	return st.Type == unix.NSFS_MAGIC || st.Type == unix.PROC_SUPER_MAGIC
 }
 
+// isOwnNetns reports whether path is the namespace that we run in ourselves: the host's.
+func isOwnNetns(path string) bool {
+	var own, other unix.Stat_t
+	return unix.Stat("/proc/thread-self/ns/net", &own) == nil && unix.Stat(path, &other) == nil && own.Dev == other.Dev && own.Ino == other.Ino
+}
+
 // lookIn reads an interface of a namespace; it is false when either is missing.
 func lookIn(path, name string) (link, bool, error) {
 	f, err := os.Open(path)

@@ -26,7 +26,8 @@ type tracer struct {
 	step
 	count  map[string]int // calls that change something, by program
 	killed bool           // the step was reached
-	exes   map[int]string // program by thread
+	exes   map[int]string // program by thread; none before the exec, where a child is still its parent
+	execed map[int]bool   // processes
 	exit   syscall.WaitStatus
 }
 
@@ -60,7 +61,7 @@ func trace(t testing.TB, s step, file string, env []string, stdin []byte) *trace
 		t.Fatal(err)
 	}
 	defer func() { _ = void.Close() }()
-	tr := &tracer{step: s, count: map[string]int{}, exes: map[int]string{}}
+	tr := &tracer{step: s, count: map[string]int{}, exes: map[int]string{}, execed: map[int]bool{}}
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // for good: a tracer is a thread
@@ -84,6 +85,7 @@ func (tr *tracer) run(file string, attr *syscall.ProcAttr) error {
 	if err := syscall.PtraceSetOptions(root, traceOptions); err != nil {
 		return err
 	}
+	tr.execed[root] = true
 	tr.resume(root, 0)
 	for {
 		tid, err := syscall.Wait4(-1, &status, unix.WALL|onThisThread, nil)
@@ -111,7 +113,10 @@ func (tr *tracer) stopped(tid int, status syscall.WaitStatus) {
 		tr.called(tid)
 		sig = 0
 	case sig == syscall.SIGTRAP: // a new thread or process, or an exec
-		delete(tr.exes, tid)
+		if status.TrapCause() == unix.PTRACE_EVENT_EXEC {
+			tr.execed[tid] = true
+			delete(tr.exes, tid)
+		}
 		sig = 0
 	case sig == syscall.SIGSTOP: // how a new one begins
 		sig = 0
@@ -157,7 +162,7 @@ func (tr *tracer) program(tid int) string {
 		return name
 	}
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", tid))
-	if err != nil {
+	if err != nil || !tr.execed[groupOf(tid)] {
 		return ""
 	}
 	tr.exes[tid] = filepath.Base(exe)
