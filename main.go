@@ -99,6 +99,9 @@ func dispatch(ctx context.Context, args, env []string, s streams) error {
 	case "install-cni":
 		return daemon.InstallCNI(ctx, p.Config, log)
 	case "uninstall":
+		if p.KeepDataplane {
+			return daemon.HandBack(ctx, p.Config, log)
+		}
 		return daemon.Uninstall(ctx, p.Config, log)
 	case "doctor":
 		return doctor.Run(ctx, doctor.Options{

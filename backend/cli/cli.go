@@ -43,6 +43,7 @@ type Parsed struct {
 	Version   bool
 
 	BeforeMigration bool // doctor: compare a running flannel with us
+	KeepDataplane   bool // uninstall: leave flannel a network that works
 }
 
 // options holds the flags' raw values until they are checked together.
@@ -57,6 +58,7 @@ type options struct {
 	version, help                bool
 	kubeSubnetMgr                bool
 	beforeMigration              bool
+	keepDataplane                bool
 	ignored                      string
 }
 
@@ -64,7 +66,10 @@ type options struct {
 func Parse(in Input) (Parsed, error) {
 	var o options
 	fs := flagSet(&o)
-	if in.Verb == "doctor" {
+	switch in.Verb {
+	case "uninstall":
+		define{fs: fs, group: "Other"}.bool(&o.keepDataplane, "keep-dataplane", false, "give the node back to flannel: pods and traffic go on")
+	case "doctor":
 		define{fs: fs, group: "Other"}.bool(&o.beforeMigration, "before-migration", false, "compare the flannel of this cluster with weft")
 	}
 	if err := fs.Parse(secondDash(fs, in.Args)); err != nil {
@@ -88,7 +93,7 @@ func Parse(in Input) (Parsed, error) {
 	if err != nil {
 		return Parsed{}, Usage{oneLine(err)}
 	}
-	return Parsed{Config: cfg, BeforeMigration: o.beforeMigration, Verbosity: o.verbose, Notes: append(notes, o.notes(fs)...)}, nil
+	return Parsed{Config: cfg, BeforeMigration: o.beforeMigration, KeepDataplane: o.keepDataplane, Verbosity: o.verbose, Notes: append(notes, o.notes(fs)...)}, nil
 }
 
 // oneLine joins several complaints on one line, so that a bad start is one line in any log.

@@ -14,6 +14,7 @@ Usage:
   flanneld [flags]                    run the agent
   flanneld install-cni [flags]        install the CNI plugins on this node
   flanneld uninstall [flags]          remove all that is ours from this node
+  flanneld uninstall --keep-dataplane give this node back to flannel, with pods and traffic going on
   flanneld doctor --before-migration  compare this cluster's flannel with weft
   flanneld version                    print version, commit and Go version
 

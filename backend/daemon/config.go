@@ -88,6 +88,9 @@ func (p Paths) SnapshotFile() string { return filepath.Join(p.StateDir, "snapsho
 // CollectFile is in which boot and cluster addresses were collected last.
 func (p Paths) CollectFile() string { return filepath.Join(p.StateDir, "collect.json") }
 
+// SysctlFile is which switches of the host were off before we came.
+func (p Paths) SysctlFile() string { return filepath.Join(p.StateDir, "sysctls.json") }
+
 // CNITemplate is the ConfigMap's conflist, beside net-conf.json.
 func (p Paths) CNITemplate() string { return filepath.Join(filepath.Dir(p.NetConf), "cni-conf.json") }
 

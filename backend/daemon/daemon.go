@@ -89,9 +89,10 @@ func (d *daemon) boot(ctx context.Context) error {
 	return g.Wait()
 }
 
+func (d *daemon) written() []string { return d.cfg.Paths.written() }
+
 // written lists the files that the agent writes.
-func (d *daemon) written() []string {
-	p := d.cfg.Paths
+func (p Paths) written() []string {
 	files := []string{p.SubnetFile, p.StatusFile(), p.SnapshotFile(), p.CollectFile(), filepath.Join(p.CNIConf, install.ConflistName)}
 	plugins, _ := os.ReadDir(p.CNISource) // outside of its image the agent installs none
 	for _, e := range plugins {
@@ -114,7 +115,7 @@ func (d *daemon) sysctls(context.Context) error {
 	if conf == nil {
 		return errWaitingConf
 	}
-	return ensureSysctls(sysctlDir(d.cfg.Paths.SysNet), conf.Enabled)
+	return switchesOf(d.cfg.Paths, d.files).ensure(conf.Enabled)
 }
 
 func (d *daemon) generations(ctx context.Context) error {

@@ -27,37 +27,73 @@ func needed(f subnet.Family) []sysctl {
 	}[f]
 }
 
-// ensureSysctls turns on what the enabled families need and says what it could not turn on.
-func ensureSysctls(dir string, enabled [2]bool) error {
+// switches are the sysctls of a host, with a memory of how they were found.
+type switches struct {
+	dir  string // /proc/sys/net of the host
+	book sysctlBook
+}
+
+func switchesOf(p Paths, files subnet.Writer) switches {
+	return switches{dir: sysctlDir(p.SysNet), book: newSysctlBook(p.SysctlFile(), files)}
+}
+
+// ensure turns on what the enabled families need and says what it could not turn on.
+func (s switches) ensure(enabled [2]bool) error {
 	var errs []error
 	for _, f := range subnet.Families() {
 		if !enabled[f] {
 			continue
 		}
-		for _, s := range needed(f) {
-			errs = append(errs, s.ensure(dir))
+		for _, one := range needed(f) {
+			errs = append(errs, s.turnOn(one))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (s sysctl) ensure(dir string) error {
-	path := filepath.Join(dir, s.path)
+func (s switches) turnOn(one sysctl) error {
+	path := filepath.Join(s.dir, one.path)
 	value, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s is missing; %s", s.key(), s.cure)
+		return fmt.Errorf("%s is missing; %s", one.key(), one.cure)
 	}
 	if err != nil {
-		return fmt.Errorf("read %s: %w", s.key(), err)
+		return fmt.Errorf("read %s: %w", one.key(), err)
 	}
 	// forwarding has more values than one (ip6 accepts 2); only 0 is off.
 	if strings.TrimSpace(string(value)) != "0" {
 		return nil
 	}
+	// The note comes first: a switch that was turned and not noted could never be turned back. A disk that takes no note is
+	// no reason for a node without a network, and is complained of elsewhere.
+	_ = s.book.note(one.path)
 	if err := os.WriteFile(path, []byte("1"), 0o644); err != nil {
-		return fmt.Errorf("%s is 0 and cannot be set here; run: sysctl -w %s=1", s.key(), s.key())
+		return fmt.Errorf("%s is 0 and cannot be set here; run: sysctl -w %s=1", one.key(), one.key())
 	}
 	return nil
+}
+
+// restore turns off again what ensure turned on in this boot and nobody has changed since. It returns what it turned off.
+func (s switches) restore() ([]string, error) {
+	var off []string
+	var errs []error
+	for _, path := range s.book.noted() {
+		one := sysctl{path: path}
+		file := filepath.Join(s.dir, path)
+		value, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && strings.TrimSpace(string(value)) != "1" {
+			continue // the module is gone, or somebody has decided otherwise
+		}
+		if err == nil {
+			err = os.WriteFile(file, []byte("0"), 0o644)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("put %s back to 0: %w", one.key(), err))
+			continue
+		}
+		off = append(off, one.key()+"=0")
+	}
+	return off, errors.Join(errs...)
 }
 
 // key is the name that sysctl(8) uses.

@@ -5,6 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // procNet makes a /proc/sys/net of plain files.
@@ -23,9 +27,71 @@ func procNet(t *testing.T, values map[string]string) string {
 	return dir
 }
 
+// book is a host's switches with a memory in a folder of the test.
+func book(t *testing.T, dir string) switches {
+	t.Helper()
+	return switchesOf(Paths{SysNet: dir, StateDir: t.TempDir()}, subnet.Writer{})
+}
+
+func TestK07SwitchesAreAsTheyWereFoundAfterAnUninstall(t *testing.T) {
+	dir := procNet(t, map[string]string{
+		"ipv4/ip_forward": "0", "bridge/bridge-nf-call-iptables": "1", "ipv6/conf/all/forwarding": "0", "bridge/bridge-nf-call-ip6tables": "0",
+	})
+	value := func(path string) string {
+		data, err := os.ReadFile(filepath.Join(dir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(data))
+	}
+	s := book(t, dir)
+	for range 2 { // a restart finds them on, and must not take that for how they were
+		if err := s.ensure([2]bool{true, true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Since then the administrator has decided about one of them.
+	if err := os.WriteFile(filepath.Join(dir, "ipv6/conf/all/forwarding"), []byte("2"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.restore()
+	if d := cmp.Diff([]string{"net.ipv4.ip_forward=0", "net.bridge.bridge-nf-call-ip6tables=0"}, got); d != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+	want := [4]string{"0", "1", "2", "0"}
+	have := [4]string{value("ipv4/ip_forward"), value("bridge/bridge-nf-call-iptables"), value("ipv6/conf/all/forwarding"), value("bridge/bridge-nf-call-ip6tables")}
+	if want != have {
+		t.Errorf("want %v, got %v", want, have)
+	}
+	if again, err := s.restore(); err != nil || len(again) > 0 {
+		t.Errorf("a second time: %v, %v", again, err)
+	}
+}
+
+func TestTheMemoryOfSwitchesIsVoidAfterABootAndNamesNoOtherFiles(t *testing.T) {
+	dir := procNet(t, map[string]string{"ipv4/ip_forward": "0", "bridge/bridge-nf-call-iptables": "1", "ipv4/other": "1"})
+	s := book(t, dir)
+	if err := s.ensure([2]bool{true, false}); err != nil {
+		t.Fatal(err)
+	}
+	later := s
+	later.book.boot = "another"
+	if got, err := later.restore(); err != nil || len(got) > 0 {
+		t.Errorf("after a boot: %v, %v", got, err)
+	}
+	for _, text := range []string{`{"boot":"` + s.book.boot + `","off":["ipv4/other","../x"]}`, "{", ""} {
+		if err := os.WriteFile(s.book.file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.restore(); err != nil || len(got) > 0 {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+}
+
 func TestD05AMissingModuleIsNamedWithItsCommand(t *testing.T) {
 	dir := procNet(t, map[string]string{"ipv4/ip_forward": "1"})
-	err := ensureSysctls(dir, [2]bool{true, false})
+	err := book(t, dir).ensure([2]bool{true, false})
 	if err == nil || !strings.Contains(err.Error(), "modprobe br_netfilter") {
 		t.Errorf("got %v", err)
 	}
@@ -33,7 +99,7 @@ func TestD05AMissingModuleIsNamedWithItsCommand(t *testing.T) {
 
 func TestD05ASwitchThatIsOffIsTurnedOn(t *testing.T) {
 	dir := procNet(t, map[string]string{"ipv4/ip_forward": "0", "bridge/bridge-nf-call-iptables": "0"})
-	if err := ensureSysctls(dir, [2]bool{true, false}); err != nil {
+	if err := book(t, dir).ensure([2]bool{true, false}); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"ipv4/ip_forward", "bridge/bridge-nf-call-iptables"} {
@@ -45,7 +111,7 @@ func TestD05ASwitchThatIsOffIsTurnedOn(t *testing.T) {
 
 func TestASwitchThatIsOnInAnyWayIsLeftAlone(t *testing.T) {
 	dir := procNet(t, map[string]string{"ipv6/conf/all/forwarding": "2", "bridge/bridge-nf-call-ip6tables": "1"})
-	if err := ensureSysctls(dir, [2]bool{false, true}); err != nil {
+	if err := book(t, dir).ensure([2]bool{false, true}); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := os.ReadFile(filepath.Join(dir, "ipv6/conf/all/forwarding")); string(got) != "2\n" {

@@ -14,8 +14,8 @@ import (
 
 // Traces is where our files lie on a node.
 type Traces struct {
-	ConfDir   string   // CNI configurations
-	BinDir    string   // CNI plugins
+	ConfDir   string   // CNI configurations; empty leaves the conflist
+	BinDir    string   // CNI plugins; empty leaves the shim
 	SourceDir string   // the plugins of this image, to know our shim by its content
 	Files     []string // single files: subnet.env, the word to the shim
 	Dirs      []string // whole folders: our state, the shim's records, host-local's reservations under our name
@@ -35,8 +35,10 @@ func Uninstall(t Traces) ([]string, error) {
 			errs = append(errs, err)
 		}
 	}
-	ok, err := removeConflist(t.ConfDir)
-	did(filepath.Join(t.ConfDir, ConflistName), ok, err)
+	if t.ConfDir != "" {
+		ok, err := removeConflist(t.ConfDir)
+		did(filepath.Join(t.ConfDir, ConflistName), ok, err)
+	}
 	for _, f := range t.Files {
 		ok, err := remove(f)
 		did(f, ok, err)
@@ -45,8 +47,10 @@ func Uninstall(t Traces) ([]string, error) {
 		ok, err := empty(d)
 		did(d, ok, err)
 	}
-	ok, err = removeShim(t)
-	did(filepath.Join(t.BinDir, Shim), ok, err)
+	if t.BinDir != "" {
+		ok, err := removeShim(t)
+		did(filepath.Join(t.BinDir, Shim), ok, err)
+	}
 	return removed, errors.Join(errs...)
 }
 

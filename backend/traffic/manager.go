@@ -19,6 +19,9 @@ type Options struct {
 
 	// Wrap stands between us and nftables; nil means that nothing does.
 	Wrap func(knftables.Interface) knftables.Interface
+
+	// Tables are others of ours in nft's inet family, which Remove takes away too.
+	Tables []string
 }
 
 // Manager keeps the rules of one network namespace as a Config wants them. It remembers nothing of what it wrote: each
@@ -30,6 +33,7 @@ type Manager struct {
 	settled  bool    // the first Sync has been through: flannel's rules are gone, families that are off are clean
 	enabled  [2]bool // families of the last Sync; when they change, the one that went has to be cleaned
 	firewall firewall
+	others   []string // Options.Tables
 }
 
 // Result is what a Sync did and saw.
@@ -41,7 +45,7 @@ type Result struct {
 // New makes a Manager. It touches nothing yet.
 func New(o Options) *Manager {
 	h := host{netns: o.NetNS, onExec: o.OnExec, lookPath: o.LookPath}
-	return &Manager{host: h, nft: nft{host: h, wrap: o.Wrap}}
+	return &Manager{host: h, nft: nft{host: h, wrap: o.Wrap}, others: o.Tables}
 }
 
 // Sync makes the rules as the Config wants them. What is right already is not written, so it is cheap to call: three
@@ -76,7 +80,17 @@ func (m *Manager) Check(ctx context.Context, c Config) ([]string, error) {
 
 // Remove takes away all that is ours. It leaves flannel's rules alone: after a way back they are in use.
 func (m *Manager) Remove(ctx context.Context) ([]string, error) {
-	return m.apply(ctx, m.survey(ctx, Config{}, scope{families: true}))
+	s := m.survey(ctx, Config{}, scope{families: true})
+	tables, err := m.host.tables()
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range m.others {
+		if name := "inet " + t; tables[name] {
+			s.actions = append(s.actions, m.host.dropTable("remove the table "+name, name))
+		}
+	}
+	return m.apply(ctx, s)
 }
 
 // apply carries out a plan: our table first, so that flannel's rules go only when ours are in place.

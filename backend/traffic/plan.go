@@ -79,9 +79,14 @@ func (s *survey) flannelTables() {
 		if !s.tables[name] {
 			continue
 		}
-		s.actions = append(s.actions, action{"remove flannel's table " + name, func(ctx context.Context) error {
-			_, err := s.m.host.run(ctx, "delete table "+name+"\n", "nft", "-f", "-")
-			return err
-		}})
+		s.actions = append(s.actions, s.m.host.dropTable("remove flannel's table "+name, name))
 	}
+}
+
+// dropTable removes a whole nftables table.
+func (h host) dropTable(text, name string) action {
+	return action{text, func(ctx context.Context) error {
+		_, err := h.run(ctx, "delete table "+name+"\n", "nft", "-f", "-")
+		return err
+	}}
 }

@@ -1,0 +1,118 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+
+	"github.com/weft-cni/weft/backend/install"
+	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/backend/traffic"
+	"github.com/weft-cni/weft/subnet"
+)
+
+// HandBack gives this node back to flannel, with pods and traffic going on: the rules become flannel's, and our tables, jumps,
+// policies and files go. What both need stays: device, routes, neighbours, forwarding entries, subnet.env, the annotations, the
+// plugins and their records. The conflist becomes the one that flannel's init container writes. It is idempotent.
+func HandBack(ctx context.Context, cfg Config, log *slog.Logger) error {
+	if err := alone(ctx); err != nil {
+		return err
+	}
+	ruleErr := handRules(ctx, cfg, log)
+	if ruleErr != nil {
+		return ruleErr // and ours stay: half of it would let pods' packets out untranslated
+	}
+	confErr := flannelConflist(cfg.Paths, log)
+	p := cfg.Paths
+	for _, f := range p.written() {
+		subnet.RemoveTemps(f)
+	}
+	removed, fileErr := install.Uninstall(install.Traces{Files: p.runFiles(), Dirs: []string{p.StateDir}})
+	logRemoved(log, "file", removed)
+	return errors.Join(confErr, fileErr, removeSpare(ctx, log))
+}
+
+// handRules hands the rules over by what subnet.env says, which is what pods were told. A node without subnet.env never had
+// a network since its boot, or has been uninstalled: there is nothing to hand over.
+func handRules(ctx context.Context, cfg Config, log *slog.Logger) error {
+	m := traffic.New(traffic.Options{Tables: []string{policyTable}})
+	env, err := subnet.LoadEnv(cfg.Paths.SubnetFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		changes, err := m.Remove(ctx)
+		logRemoved(log, "rule", changes)
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("find out whose rules to write: %w", err)
+	}
+	c := traffic.Config{Masquerade: env.IPMasq, RandomFully: cfg.Traffic.RandomFully, Forward: cfg.Traffic.Forward}
+	for _, f := range subnet.Families() {
+		c.Nets[f] = traffic.Net{Network: env.Networks[f], PodCIDR: env.Subnets[f]}
+	}
+	changes, err := m.HandOver(ctx, c, wantsNFTables(cfg.Paths.NetConf))
+	for _, change := range changes {
+		log.Info("handed over", "rule", change)
+	}
+	return err
+}
+
+// wantsNFTables reads in which mode flannel will run. A file that cannot be read means flannel's default: flannel will say
+// what is wrong with it.
+func wantsNFTables(path string) bool {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return false
+	}
+	conf, _, err := subnet.ParseNetConf(raw)
+	return err == nil && conf.EnableNFTables
+}
+
+// flannelConflist puts the ConfigMap's conflist in the place of the one that was made of it.
+func flannelConflist(p Paths, log *slog.Logger) error {
+	if !exists(p.CNIConf) {
+		return nil
+	}
+	text, err := os.ReadFile(p.CNITemplate())
+	if errors.Is(err, fs.ErrNotExist) {
+		text, err = []byte(install.Builtin), nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the conflist's template: %w", err)
+	}
+	changed, err := install.WriteConflist(subnet.Writer{}, p.CNIConf, text)
+	if changed {
+		log.Info("conflist as flannel writes it", "dir", p.CNIConf)
+	}
+	return err
+}
+
+// removeSpare removes the routes that flannel would not know what to do with: those that lead nowhere.
+func removeSpare(ctx context.Context, log *slog.Logger) error {
+	conn, err := kernel.Open()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	have, err := conn.Dump(ctx)
+	if err != nil {
+		return err
+	}
+	want := have.Clone()
+	for key, route := range have.Routes {
+		if route.Link == "" {
+			delete(want.Routes, key)
+		}
+	}
+	var errs []error
+	for _, op := range kernel.Diff(have, want) {
+		if err := conn.Apply(ctx, op); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		log.Info("removed", "kernel", op.String())
+	}
+	return errors.Join(errs...)
+}
