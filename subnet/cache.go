@@ -69,6 +69,9 @@ func CheckCache(kept Snapshot, node, clusterID string) error {
 
 // check applies to a snapshot from a file the rules that one from the API server meets by construction.
 func (s Snapshot) check() error {
+	if strings.Trim(s.ResourceVersion, "0123456789") != "" {
+		return fmt.Errorf("resource version %.40q is no number", s.ResourceVersion)
+	}
 	if s.Self.Name == "" || !s.Self.Exists {
 		return errors.New("it has no own node")
 	}

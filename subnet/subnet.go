@@ -133,6 +133,9 @@ type Snapshot struct {
 	Peers     []Peer       // sorted by name, conflicts resolved, own node excluded
 	NodeAddrs []netip.Addr // InternalIPs and ExternalIPs of all nodes, sorted, unique
 	Problems  []Problem    // sorted by node, then reason
+	// ResourceVersion is how new the list of Nodes is, as a number; empty when not known. Two snapshots that differ in
+	// nothing else say the same.
+	ResourceVersion string `json:",omitempty"`
 }
 
 // Source yields snapshots.

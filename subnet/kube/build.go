@@ -52,7 +52,7 @@ func (s *Source) publish(now time.Time) time.Time {
 	if synced {
 		r := Resolve(View{Own: own.claim, Self: own.self, Claims: claims, Memory: s.memory, Now: now})
 		s.memory, expires = r.Memory, r.Expires
-		next.snapshot.Peers, next.snapshot.NodeAddrs = r.Peers, r.NodeAddrs
+		next.snapshot.Peers, next.snapshot.NodeAddrs, next.snapshot.ResourceVersion = r.Peers, r.NodeAddrs, v.version
 		next.snapshot.Problems = sortProblems(slices.Concat(own.problems, r.Problems))
 	}
 	if next.complete == old.complete && v.touched == s.touched && sameSnapshot(next.snapshot, old.snapshot) {

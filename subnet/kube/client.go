@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -30,6 +32,30 @@ type Client struct {
 	Server string
 
 	way contact // whether the server is reached; any request tells
+
+	// mu protects results, which requests write and metrics read.
+	mu      sync.Mutex
+	results map[string]int64 // how often each result came
+}
+
+// The results of requests that are no HTTP status code.
+const (
+	ResultUnreachable = "unreachable" // no answer
+	ResultStale       = "stale"       // a list that is older than what is known
+)
+
+// Results tells how often each result of a request has come: "200", "410", ResultUnreachable.
+func (c *Client) Results() map[string]int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.results)
+}
+
+// count notes the result of a request.
+func (c *Client) count(result string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.results[result]++
 }
 
 // Reason says why the API server is not reached, or "" while it is or nothing was asked of it yet.
@@ -43,8 +69,29 @@ func (c *Client) Reason() string {
 // NewClient makes a client. It does not talk to the server; errors concern files and addresses, and may go away when
 // those are mended.
 func NewClient(o ClientOptions) (*Client, error) {
+	load := func() (*rest.Config, error) { return loadConfig(o) }
+	config, err := load()
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{Server: config.Host, results: map[string]int64{}}
+	carrier, err := newCarrier(config, load)
+	if err == nil {
+		c.Interface, err = kubernetes.NewForConfigAndClient(config, &http.Client{Transport: witness{next: carrier, client: c}})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the API server %s: %w", config.Host, err)
+	}
+	return c, nil
+}
+
+// loadConfig reads the files and sets how we talk.
+func loadConfig(o ClientOptions) (*rest.Config, error) {
 	config, err := restConfig(o)
 	if err != nil {
+		return nil, err
+	}
+	if err := inlineCA(config); err != nil {
 		return nil, err
 	}
 	// Protobuf is decoded in a third of JSON's time and memory.
@@ -54,21 +101,11 @@ func NewClient(o ClientOptions) (*Client, error) {
 	if o.UserAgent != "" {
 		config.UserAgent = o.UserAgent
 	}
-	// A short dial timeout: the kernel sends a lost SYN again after 1, 3, 7, 15 and 31 seconds, and a connection that is
-	// waited for would be made that much later than the way is free. Keep-alives find a server that went away silently.
-	dialer := &net.Dialer{Timeout: 2 * time.Second, KeepAliveConfig: net.KeepAliveConfig{
-		Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3,
-	}}
-	config.Dial = dialer.DialContext
+	config.Dial = newDialer().DialContext
 	if o.Dial != nil {
 		config.Dial = o.Dial
 	}
-	c := &Client{Server: config.Host}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return witness{next, &c.way} })
-	if c.Interface, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, fmt.Errorf("make a client for the API server %s: %w", config.Host, err)
-	}
-	return c, nil
+	return config, nil
 }
 
 func restConfig(o ClientOptions) (*rest.Config, error) {

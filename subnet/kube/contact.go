@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -47,15 +48,20 @@ func (c *contact) state() (heard bool, lost time.Time, cause error) {
 // witness watches the way to the API server. client-go hides much of what happens there: it repeats a request on a
 // connection that breaks for ten seconds before it says so, and turns a watch that cannot be made into an empty one.
 type witness struct {
-	next http.RoundTripper
-	way  *contact
+	next   http.RoundTripper
+	client *Client
 }
 
 // RoundTrip passes the request on and notes whether it got through; any answer counts.
 func (w witness) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := w.next.RoundTrip(r)
 	if r.Context().Err() == nil { // else the end of the request was our own doing
-		w.way.note(err, time.Now())
+		w.client.way.note(err, time.Now())
+		if err != nil {
+			w.client.count(ResultUnreachable)
+		} else {
+			w.client.count(strconv.Itoa(resp.StatusCode))
+		}
 	}
 	if o, ok := r.Context().Value(outcomeKey{}).(*outcome); ok {
 		o.err = err
@@ -98,14 +104,20 @@ func unreachable(err error) bool {
 }
 
 // attempt calls until the server is reached, about once a second, so that work goes on within two seconds after the
-// way is free again; client-go's reflector alone would list everything anew each time. Answers of the server, bad ones
-// too, are returned: for those the reflector's own growing delays spare the server.
+// way is free again; client-go's reflector alone would list everything anew each time. A 401 is tried once more at once:
+// by then a token that was replaced has been read. Other answers of the server, bad ones too, are returned: for those the
+// reflector's own growing delays spare the server.
 func attempt[T any](ctx context.Context, note func(error), call func() (T, error)) (T, error) {
+	refused := false
 	for {
 		began := time.Now()
 		out, err := call()
 		if ctx.Err() != nil {
 			return out, err
+		}
+		if apierrors.IsUnauthorized(err) && !refused {
+			refused = true
+			continue
 		}
 		note(err)
 		if !unreachable(err) {

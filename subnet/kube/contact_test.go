@@ -47,7 +47,7 @@ func TestContactTellsNewsOnce(t *testing.T) {
 func TestWitnessCountsDialTimeoutsAndNotOurOwnEnds(t *testing.T) {
 	w := witness{next: roundTrip(func(*http.Request) (*http.Response, error) {
 		return nil, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
-	}), way: &contact{}}
+	}), client: &Client{results: map[string]int64{}}}
 	ctx, cancel := context.WithCancel(t.Context())
 	ctx, last := withOutcome(ctx)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://x", nil)
@@ -57,13 +57,16 @@ func TestWitnessCountsDialTimeoutsAndNotOurOwnEnds(t *testing.T) {
 	if _, err := w.RoundTrip(req); err == nil || last.err == nil {
 		t.Errorf("%v %v", err, last.err)
 	}
-	if _, lost, _ := w.way.state(); lost.IsZero() {
+	if _, lost, _ := w.client.way.state(); lost.IsZero() {
 		t.Error("a dial timeout is not noted")
 	}
-	w.way = &contact{}
+	if got := w.client.Results(); len(got) != 1 || got[ResultUnreachable] != 1 {
+		t.Errorf("counted %v", got)
+	}
+	w.client = &Client{results: map[string]int64{}}
 	cancel()
 	_, _ = w.RoundTrip(req)
-	if heard, _, _ := w.way.state(); heard {
+	if heard, _, _ := w.client.way.state(); heard {
 		t.Error("our own end is noted")
 	}
 }

@@ -36,8 +36,9 @@ func (f Feed) Run(ctx context.Context) {
 	quiet := logr.Discard()
 	reflector := cache.NewReflectorWithOptions(f.listWatch(ctx), f.Kind.Object, f.Store, cache.ReflectorOptions{
 		Name: f.Kind.Name, Logger: &quiet,
-		// For answers like 429 and 500; grows to two seconds with jitter, since a node without its peers is down.
-		Backoff: &wait.Backoff{Duration: 300 * time.Millisecond, Factor: 1.7, Steps: 5, Cap: 2 * time.Second, Jitter: 0.5},
+		// For answers like 429 and 500. With its jitter it stays below two seconds: a node that cannot see its peers change
+		// is to know within two seconds after the server has recovered, and to end within two when told to.
+		Backoff: &wait.Backoff{Duration: 300 * time.Millisecond, Factor: 1.5, Steps: 4, Cap: time.Second, Jitter: 0.5},
 	})
 	reflector.RunWithContext(klog.NewContext(ctx, quiet))
 }
@@ -46,18 +47,56 @@ func (f Feed) Run(ctx context.Context) {
 func (f Feed) listWatch(ctx context.Context) cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return attempt(ctx, f.Note, func() (runtime.Object, error) { return f.Kind.List(ctx, o) })
-		},
-		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return attempt(ctx, f.Note, func() (watch.Interface, error) {
-				ctx, way := withOutcome(ctx)
-				w, err := f.Kind.Watch(ctx, o)
-				if err == nil && way.err != nil { // an empty watch, after which the reflector would list
-					w.Stop()
-					return nil, way.err
-				}
-				return w, err
+			return attempt(ctx, f.Note, func() (runtime.Object, error) {
+				ctx, cancel := context.WithTimeout(ctx, listPatience)
+				defer cancel()
+				return f.Kind.List(ctx, o)
 			})
 		},
+		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return attempt(ctx, f.Note, func() (watch.Interface, error) { return f.watch(ctx, o) })
+		},
 	}, f.Client.Interface)
+}
+
+// How long a server that says nothing is waited for. One that takes twenty seconds for each answer is slow and not away;
+// one behind a middle box that has lost it, and does not say so, would be waited for for ever.
+const (
+	listPatience  = 2 * time.Minute
+	watchPatience = time.Minute      // until a watch begins
+	watchOverdue  = 30 * time.Second // after the server was to end it
+)
+
+// watch begins a watch that ends by itself.
+func (f Feed) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	ctx, way := withOutcome(ctx)
+	begin := time.AfterFunc(watchPatience, cancel)
+	w, err := f.Kind.Watch(ctx, o)
+	begin.Stop()
+	if err == nil && way.err != nil { // an empty watch, after which the reflector would list
+		w.Stop()
+		err = way.err
+	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	if o.TimeoutSeconds != nil {
+		end := time.AfterFunc(time.Duration(*o.TimeoutSeconds)*time.Second+watchOverdue, cancel)
+		context.AfterFunc(ctx, func() { end.Stop() })
+	}
+	return boundWatch{w, cancel}, nil
+}
+
+// boundWatch lets go of its context when it is stopped.
+type boundWatch struct {
+	watch.Interface
+	cancel context.CancelFunc
+}
+
+// Stop ends the watch.
+func (w boundWatch) Stop() {
+	w.cancel()
+	w.Interface.Stop()
 }

@@ -19,6 +19,7 @@ type SourceConfig struct {
 	NodeName string
 	Rules    Rules
 	LastGood []subnet.Peer // peers of a kept snapshot; they stand in for Nodes that are bad at start
+	Known    string        // resourceVersion of the kept snapshot: no older list is taken
 	Log      *slog.Logger
 }
 
@@ -52,6 +53,7 @@ func NewSource(cfg SourceConfig) *Source {
 		dirty: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 	}
 	s.store = newStore(cfg.NodeName, cfg.Rules, func() { poke(s.dirty) })
+	s.store.newest.see(cfg.Known)
 	s.published.Store(&published{snapshot: subnet.Snapshot{Self: subnet.Self{Name: cfg.NodeName}}})
 	return s
 }
@@ -99,8 +101,8 @@ func (s *Source) Run(ctx context.Context) error {
 	ids := make(chan struct{})
 	go func() { defer close(ids); s.readClusterID(ctx) }()
 	s.readSelf(ctx)
-	feed := Feed{Client: s.cfg.Client, Kind: nodes(s.cfg.Client, s.cfg.Rules.Prefix), Store: s.store, Note: s.note}
-	feed.Run(ctx)
+	kind := s.store.newest.guard(nodes(s.cfg.Client, s.cfg.Rules.Prefix), s.cfg.Client, s.log)
+	Feed{Client: s.cfg.Client, Kind: kind, Store: s.store, Note: s.note}.Run(ctx)
 	<-done
 	<-ids
 	return nil

@@ -19,6 +19,8 @@ type store struct {
 	rules Rules
 	dirty func()
 
+	newest newest
+
 	// mu protects the fields below: the reflector writes them, the builder of snapshots reads them.
 	mu      sync.Mutex
 	self    own
@@ -33,6 +35,7 @@ type view struct {
 	touched int
 	claims  []Claim
 	synced  bool
+	version string // resourceVersion, "" when not known
 }
 
 // own is what the own Node says.
@@ -50,7 +53,7 @@ func newStore(node string, rules Rules, dirty func()) *store {
 func (s *store) view() view {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return view{s.self, s.touched, slices.Collect(maps.Values(s.claims)), s.synced}
+	return view{s.self, s.touched, slices.Collect(maps.Values(s.claims)), s.synced, s.newest.String()}
 }
 
 // Add takes a Node that is new or has changed.
@@ -91,8 +94,11 @@ func (s *store) Delete(obj any) error {
 	return nil
 }
 
-// Replace takes a complete list.
-func (s *store) Replace(list []any, _ string) error {
+// Replace takes a complete list, unless it is older than what is known.
+func (s *store) Replace(list []any, version string) error {
+	if s.newest.older(version) {
+		return errOlder(version, s.newest.String())
+	}
 	claims := make(map[string]Claim, len(list))
 	self := own{self: subnet.Self{Name: s.node}}
 	for _, obj := range list {
@@ -108,10 +114,14 @@ func (s *store) Replace(list []any, _ string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.claims, s.self, s.synced = claims, self, true
+	s.newest.see(version)
 	s.touched++
 	s.dirty()
 	return nil
 }
+
+// UpdateResourceVersion hears of the version of each event; an event is stored before.
+func (s *store) UpdateResourceVersion(version string) { s.newest.see(version) }
 
 // Resync has nothing to do: there is nobody to tell again.
 func (s *store) Resync() error { return nil }
