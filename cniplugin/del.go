@@ -6,6 +6,7 @@ import (
 	"io/fs"
 
 	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/weft-cni/weft/subnet/ipam"
 )
@@ -38,8 +39,8 @@ func (p plugin) del(args *skel.CmdArgs) error {
 		default:
 			return err
 		}
-		if err := freeBroken(p.ctx, c); err != nil {
-			p.note("%v", err)
+		if err := freeRest(p.ctx, c, owner); err != nil {
+			return fail(types.ErrIOFailure, "%v", err)
 		}
 		return records.Remove(owner)
 	})
@@ -57,13 +58,16 @@ func (p plugin) delRecorded(args *skel.CmdArgs, rec ipam.Record, lock *ipam.Lock
 		d.env = map[string]string{"CNI_NETNS": ""}
 	}
 	_, err = p.run(p.ctx, d)
-	if err == nil || link || !isHostLocal {
-		return err
+	if err == nil {
+		return nil
+	}
+	if link || !isHostLocal {
+		return explained(err, rec)
 	}
 	if owned, listErr := store.OwnedBy(ownerOf(args)); listErr == nil && len(owned) == 0 && lacksPlugin(rec, args.Path) {
 		return nil // what cannot run has nothing to do
 	}
-	return err
+	return explained(err, rec)
 }
 
 func lacksPlugin(rec ipam.Record, path string) bool {
@@ -92,22 +96,23 @@ func (p plugin) delRebuilt(args *skel.CmdArgs, c netConf, lock *ipam.Lock) error
 		d.env = map[string]string{"CNI_NETNS": ""}
 	}
 	_, err = p.run(p.ctx, d)
-	return err
+	return explained(err, rec)
 }
 
-// freeBroken gives back the addresses of the pod whose reservations lost their content, so that host-local does not
-// know them as the pod's.
-func freeBroken(ctx context.Context, c netConf) error {
+// freeRest gives back what host-local did not: reservations that lost their content, which it does not know as the pod's,
+// and those that it could not remove, of which it says nothing.
+func freeRest(ctx context.Context, c netConf, owner ipam.Owner) error {
 	store, ok := storeOf(c)
 	if !ok {
 		return nil
 	}
 	for _, addr := range ipam.ResultAddrs(c.PrevResult) {
-		if r, ok := store.Get(addr); !ok || !r.Broken {
+		rest := func(r ipam.Reservation, ok bool) bool { return ok && (r.Broken || isOf(r.Owner, owner)) }
+		if !rest(store.Get(addr)) {
 			continue
 		}
 		err := store.Update(ctx, func(tx ipam.Tx) error {
-			if r, ok := tx.Get(addr); !ok || !r.Broken { // host-local was writing it
+			if !rest(tx.Get(addr)) { // host-local was writing it
 				return nil
 			}
 			return tx.Free(addr)

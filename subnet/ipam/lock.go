@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // The locks of attachments are ranges of one file: byte 0 stands for all attachments together, one byte far behind it
@@ -87,12 +89,13 @@ func (l rangeLock) flock() syscall.Flock_t {
 }
 
 func (r Records) lock(ctx context.Context, ranges ...rangeLock) (*Lock, error) {
+	path := filepath.Join(r.Dir, lockName)
 	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the folder of records: %w", err)
+		return nil, fmt.Errorf("make the folder of records: %w", subnet.Cure(path, err))
 	}
-	f, err := os.OpenFile(filepath.Join(r.Dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open the lock of attachments: %w", err)
+		return nil, fmt.Errorf("open the lock of attachments: %w", subnet.Cure(path, err))
 	}
 	for _, l := range ranges {
 		flock := l.flock()

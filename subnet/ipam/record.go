@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // DefaultRecords is where the CNI plugin keeps its records, unless its configuration says otherwise.
@@ -123,7 +125,7 @@ func (r Records) RemoveName(name string) error {
 	if _, there := os.Lstat(path); errors.Is(there, fs.ErrNotExist) {
 		return nil
 	}
-	return fmt.Errorf("remove record: %w", err)
+	return fmt.Errorf("remove record: %w", subnet.Cure(path, err))
 }
 
 // List names all records.

@@ -7,8 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // Durable waits until a record will outlive a power cut.
@@ -24,26 +25,27 @@ func tempName(o Owner) string { return "." + RecordName(o) + tempSuffix }
 // works meanwhile, so that a pod does not wait first for the disk and then for its delegate. A power cut in between
 // can leave an empty record, but also no pod; whoever deletes it works it out afresh.
 func (r Records) Write(o Owner, raw []byte) (Durable, error) {
+	path := filepath.Join(r.Dir, RecordName(o))
 	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the folder of records: %w", err)
+		return nil, fmt.Errorf("make the folder of records: %w", subnet.Cure(path, err))
 	}
-	name := RecordName(o)
 	temp := filepath.Join(r.Dir, tempName(o))
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("write record: %w", err)
+		return nil, fmt.Errorf("write record: %w", subnet.Cure(path, err))
 	}
 	if _, err = f.Write(raw); err == nil {
-		err = os.Rename(temp, filepath.Join(r.Dir, name))
+		err = os.Rename(temp, path)
 	}
 	if err != nil {
+		err = subnet.Cure(path, err)
 		return nil, fmt.Errorf("write record: %w", errors.Join(err, f.Close(), os.Remove(temp)))
 	}
 	done := make(chan error, 1)
-	go func() { done <- errors.Join(f.Sync(), f.Close(), syncDir(r.Dir)) }()
+	go func() { done <- errors.Join(f.Sync(), f.Close(), subnet.OSDisk{}.SyncDir(r.Dir)) }()
 	return func() error {
 		if err := <-done; err != nil {
-			return fmt.Errorf("write record: %w", err)
+			return fmt.Errorf("write record: %w", subnet.Cure(path, err))
 		}
 		return nil
 	}, nil
@@ -68,16 +70,4 @@ func (r Records) RemoveTemps(before time.Time) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// syncDir makes a rename durable. File systems that cannot sync a folder say EINVAL or ENOTSUP.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
-		return errors.Join(err, d.Close())
-	}
-	return d.Close()
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // pollLock is how often a taken lock is tried again: both locks are held for milliseconds, and a blocking call could
@@ -23,12 +25,13 @@ type Tx struct {
 
 // Update runs f under the lock that host-local takes (flock on the file "lock"), making the folder if need be.
 func (s Store) Update(ctx context.Context, f func(Tx) error) error {
+	path := filepath.Join(s.Dir, "lock")
 	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
-		return fmt.Errorf("make host-local's folder: %w", err)
+		return fmt.Errorf("make host-local's folder: %w", subnet.Cure(path, err))
 	}
-	lock, err := os.OpenFile(filepath.Join(s.Dir, "lock"), os.O_RDONLY|os.O_CREATE, 0o750)
+	lock, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o750)
 	if err != nil {
-		return fmt.Errorf("open host-local's lock: %w", err)
+		return fmt.Errorf("open host-local's lock: %w", subnet.Cure(path, err))
 	}
 	defer func() { _ = lock.Close() }() // closing gives the lock back
 	err = poll(ctx, func() error { return syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) })
@@ -47,7 +50,7 @@ func (t Tx) Get(addr netip.Addr) (Reservation, bool) { return t.store.Get(addr) 
 // Free gives an address back. One that is not reserved is fine.
 func (t Tx) Free(addr netip.Addr) error {
 	if err := os.Remove(t.store.path(addr)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("free %s: %w", addr, err)
+		return fmt.Errorf("free %s: %w", addr, subnet.Cure(t.store.path(addr), err))
 	}
 	return nil
 }
@@ -60,10 +63,10 @@ func (t Tx) Reserve(addr netip.Addr, o Owner) (bool, error) {
 	}
 	content := o.ContainerID + "\r\n" + o.IfName
 	aside := filepath.Join(t.store.Dir, ".reserve.tmp") // the lock makes one name enough
-	if err := os.WriteFile(aside, []byte(content), 0o600); err != nil {
-		return false, fmt.Errorf("reserve %s: %w", addr, err)
-	}
 	defer func() { _ = os.Remove(aside) }()
+	if err := os.WriteFile(aside, []byte(content), 0o600); err != nil {
+		return false, fmt.Errorf("reserve %s: %w", addr, subnet.Cure(aside, err))
+	}
 	switch err := os.Link(aside, t.store.path(addr)); {
 	case errors.Is(err, fs.ErrExist):
 		return false, nil
