@@ -404,6 +404,14 @@ func testK07(w *world) {
 		if got := w.get("n1").Annotations; len(got) != 2 || got["other"] != "stays" {
 			w.Errorf("left: %v", got)
 		}
+		if left := w.get("n1").Status.Conditions; len(left) > 0 {
+			w.Errorf("conditions left: %v", left)
+		}
+	}
+	w.patch("n1", string(types.StrategicMergePatchType),
+		`{"status":{"conditions":[{"type":"NetworkUnavailable","status":"False","reason":"CalicoIsUp"}]}}`, "status")
+	if err := r.Unregister(w.Context()); err != nil || len(w.get("n1").Status.Conditions) != 1 {
+		w.Errorf("the condition of another network: %v, %v", w.get("n1").Status.Conditions, err)
 	}
 	w.remove("gone")
 	gone := kube.NewRegistrar(kube.RegistrarConfig{Client: client, NodeName: "gone", Prefix: flannelPrefix, Log: log})

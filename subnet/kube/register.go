@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -83,32 +82,6 @@ func (r *Registrar) Sync(ctx context.Context, snap subnet.Snapshot, a Announceme
 		r.log.Info("announced the own node", "annotations", describe(r.cfg.Prefix, diff), "networkUnavailableCleared", condition)
 	}
 	r.uid, r.sent = live.UID, want
-	return nil
-}
-
-// Unregister takes our annotations off the Node, those that an administrator writes excepted. A Node that is gone is
-// fine.
-func (r *Registrar) Unregister(ctx context.Context) error {
-	live, err := r.read(ctx)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	_, outputs := allKeys()
-	want := map[string]string{}
-	for _, key := range outputs {
-		want[r.cfg.Prefix.Key(key)] = ""
-	}
-	diff := differing(live.Announced, want)
-	if len(diff) == 0 {
-		return nil
-	}
-	if err := r.patch(ctx, statusPatch(diff, false, metav1.Time{})); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("take the announcement off node %q: %w", r.cfg.NodeName, err)
-	}
-	r.uid, r.sent = "", nil
 	return nil
 }
 
