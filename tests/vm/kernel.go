@@ -1,0 +1,82 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// meta is the Debian package that always depends on the newest kernel. The flavour made for clouds has every module that is
+// needed here and is a third of the other's size.
+const meta = "linux-image-cloud-amd64"
+
+// debian is a kernel of Debian, unpacked in the cache and not installed on this machine.
+type debian struct {
+	image   string // path of vmlinuz
+	version string // as uname -r says
+	modules string // path of lib/modules/<version>
+}
+
+// fetch downloads the kernel, unless the cache holds that version.
+func fetch(ctx context.Context, cache string) (debian, error) {
+	name, err := newest(ctx)
+	if err != nil {
+		return debian{}, err
+	}
+	dir := filepath.Join(cache, name)
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		if err := unpack(ctx, name, dir); err != nil {
+			return debian{}, err
+		}
+	}
+	version := strings.TrimPrefix(name, "linux-image-")
+	return debian{
+		image: filepath.Join(dir, "boot", "vmlinuz-"+version), version: version, modules: filepath.Join(dir, "lib", "modules", version),
+	}, nil
+}
+
+// newest is the name of the kernel's package; its number moves with each security update.
+func newest(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "apt-cache", "show", meta).Output()
+	if err != nil {
+		return "", fmt.Errorf("ask apt for %s: %w (run apt-get update)", meta, err)
+	}
+	m := regexp.MustCompile(`(?m)^Depends:.*?(linux-image-[0-9][^ ,]*)`).FindSubmatch(out)
+	if m == nil {
+		return "", fmt.Errorf("the package %s names no kernel", meta)
+	}
+	return string(m[1]), nil
+}
+
+func unpack(ctx context.Context, name, dir string) error {
+	work, err := os.MkdirTemp(filepath.Dir(dir), "fetch-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(work) }()
+	root := filepath.Join(work, "root")
+	get := exec.CommandContext(ctx, "apt-get", "download", "-q", name)
+	get.Dir = work
+	if out, err := get.CombinedOutput(); err != nil {
+		return fmt.Errorf("download %s: %w: %s", name, err, out)
+	}
+	debs, err := filepath.Glob(filepath.Join(work, "*.deb"))
+	if err != nil || len(debs) != 1 {
+		return fmt.Errorf("download %s: %d files came", name, len(debs))
+	}
+	version := strings.TrimPrefix(name, "linux-image-")
+	for _, args := range [][]string{
+		{"dpkg", "-x", debs[0], root},
+		{"busybox", "depmod", "-b", root, version}, // the package brings no list of dependencies
+	} {
+		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, out)
+		}
+	}
+	return os.Rename(root, dir)
+}
