@@ -30,3 +30,9 @@ func mergePorts(in []portRange) []portRange {
 	}
 	return out
 }
+
+// sorted sorts a list in place, each element once.
+func sorted(list []string) []string {
+	slices.Sort(list)
+	return slices.Compact(list)
+}

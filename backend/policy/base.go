@@ -1,0 +1,109 @@
+package policy
+
+import "time"
+
+const (
+	gateChain    = "gated"
+	strayCounter = "stray"
+	judgeChain   = "judge"
+
+	cutMost = 65536            // connections that are kept cut at one time
+	cutTime = 60 * time.Second // after the last packet of either end
+)
+
+// short is the direction in the names of chains.
+func (d Direction) short() string { return [2]string{"in", "eg"}[d] }
+
+// mapName names the map from a pod's address to the chain that judges it.
+func mapName(d Direction, f family) string { return setName(d.String(), f) }
+
+// cuts tells whether established connections follow a changed policy.
+func (b *build) cuts() bool { return !b.cfg.Audit && !b.cfg.KeepEstablished }
+
+// established lets pass what was judged when it began. ICMP errors are related to what they are about. A helper's expected
+// connections are related too, but nothing gives connections a helper unasked.
+func established() ChainRule {
+	return ChainRule{Text: "ct state established,related accept", Why: "judged when it began", match: match{base: true}}
+}
+
+// baseChains are what every packet of the node meets. Priority filter+10 is behind whoever else filters: only a drop is final.
+func (b *build) baseChains() []Chain {
+	raw := func(text, why string) ChainRule { return ChainRule{Text: text, Why: why, match: match{base: true}} }
+	to := raw("jump "+judgeChain, "the rest is new")
+	return []Chain{
+		{
+			Name: "forward", Hook: "forward",
+			Why:   "to and from pods, between two of one bridge too (br_netfilter)",
+			Rules: []ChainRule{established(), to},
+		},
+		{
+			// IPVS takes a pod's packet in the input hook and sends it on through this one, as if it were the node's.
+			Name: "output", Hook: "output",
+			Why: "pods' packets that the node passes on as its own: IPVS",
+			Rules: []ChainRule{
+				established(), raw("fib saddr type local accept", "the node may reach its own pods: kubelet probes them"), to,
+			},
+		},
+		{Name: judgeChain, Rules: b.judgeRules(raw)},
+	}
+}
+
+// judgeRules bring a new connection to the chains of both its ends. A chain that allows returns, so that the other end's
+// direction is judged too.
+func (b *build) judgeRules(raw func(text, why string) ChainRule) []ChainRule {
+	rules := []ChainRule{raw(
+		"icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, "+
+			"mld-listener-query, mld-listener-report, mld-listener-done, mld2-listener-report } accept",
+		"neighbours of one bridge must find each other")}
+	for _, f := range b.families {
+		rules = append(rules, raw(f.Proto+" saddr . "+f.Proto+" daddr @"+setName("self", f)+" accept", "a pod may reach itself, through a Service too"))
+	}
+	if b.cuts() {
+		for _, f := range b.families {
+			key := f.Proto + " saddr . " + f.Proto + " daddr . meta l4proto . th sport . th dport"
+			set := "@" + setName("cut", f)
+			rules = append(rules, raw(key+" "+set+" update "+set+" { "+key+" timeout 60s } counter name "+strayCounter+" drop",
+				"a connection that was cut stays so while either end goes on"))
+		}
+		for _, f := range b.families {
+			for _, side := range []string{"saddr", "daddr"} {
+				rules = append(rules, raw(
+					"tcp flags & (fin | syn | rst | ack) != syn "+f.Proto+" "+side+" @"+setName("guarded", f)+
+						" counter name "+strayCounter+" drop",
+					"the middle of no connection that is known: it was cut"))
+			}
+		}
+	}
+	for _, side := range []struct {
+		dir   Direction
+		field string
+	}{{Egress, "saddr"}, {Ingress, "daddr"}} {
+		for _, f := range b.families {
+			rules = append(rules, raw(f.Proto+" "+side.field+" vmap @"+mapName(side.dir, f), side.dir.String()+" of a pod of this node"))
+		}
+	}
+	return rules
+}
+
+// podSets are the sets and maps that hold our own pods. They are there even when empty, since rules name them.
+func (b *build) podSets() []Set {
+	var out []Set
+	for _, f := range b.families {
+		for _, s := range []Set{
+			{Name: mapName(Ingress, f), Type: f.Addr, Kind: Verdicts},
+			{Name: mapName(Egress, f), Type: f.Addr, Kind: Verdicts},
+			{Name: setName("self", f), Type: f.Addr + " . " + f.Addr},
+			{Name: setName("guarded", f), Type: f.Addr},
+		} {
+			s.Elements = sorted(b.fixed[s.Name])
+			out = append(out, s)
+		}
+		if b.cuts() {
+			out = append(out, Set{
+				Name: setName("cut", f), Kind: Timed,
+				Type: f.Addr + " . " + f.Addr + " . inet_proto . inet_service . inet_service",
+			})
+		}
+	}
+	return out
+}

@@ -1,0 +1,39 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"sigs.k8s.io/knftables"
+)
+
+// NewFake renders a Ruleset into knftables' fake kernel.
+func NewFake(t *testing.T, r Ruleset) *knftables.Fake {
+	t.Helper()
+	fake := knftables.NewFake(knftables.InetFamily, TableName)
+	tx := fake.NewTransaction()
+	writer{tx: tx, bundle: 1, mark: "test"}.replace(r)
+	if err := fake.Run(context.Background(), tx); err != nil {
+		t.Fatal(err)
+	}
+	return fake
+}
+
+// Step changes a fake kernel from one Ruleset to the next, as the Manager would.
+func StepFake(fake *knftables.Fake, have, want Ruleset) error {
+	d := Diff(have, want)
+	if d.Empty() {
+		return nil
+	}
+	tx := fake.NewTransaction()
+	w := writer{tx: tx, bundle: 1, mark: "test"}
+	w.apply(d, want)
+	if err := fake.Run(context.Background(), tx); err != nil || d.rewrite {
+		return err
+	}
+	tx = fake.NewTransaction()
+	w.tx = tx
+	w.sweep(d.old)
+	return errors.Join(fake.Run(context.Background(), tx))
+}
