@@ -126,7 +126,7 @@ func (w *crashWorld) damage() {
 	_, _ = w.node.Try("ip", "route", "del", "10.244.3.0/24")
 	_, _ = w.node.Try("ip", "neigh", "del", "10.244.4.0", "dev", "flannel.1")
 	w.node.Bridge("fdb replace 02:00:00:00:00:99 dev flannel.1 dst 192.168.50.99 self permanent")
-	w.node.Run("nft", "add", "rule", "inet", "weft", "forward", "counter")
+	w.node.Run("nft", "add", "rule", "inet", "weft", "postrouting", "counter")
 	replace := func(path, text string) {
 		w.write(path+".new", text)
 		if err := os.Rename(path+".new", path); err != nil {
