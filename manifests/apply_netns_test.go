@@ -146,7 +146,7 @@ func TestKubectlAppliesTheManifestsOverWhateverFlannelIsThere(t *testing.T) {
 // everyManifest: the server validates more than the types say, such as names of ports and mounts of volumes that exist.
 func everyManifest(a admin) {
 	a.must("apply", "-f", "base/namespace.yaml")
-	for _, args := range [][]string{{"-f", "kube-flannel.yml"}, {"-k", "base"}, {"-k", "overlays/kind"}, {"-k", "overlays/migration"}, {"-f", "uninstall.yml"}} {
+	for _, args := range [][]string{{"-f", "kube-flannel.yml"}, {"-k", "base"}, {"-k", "overlays/kind"}, {"-k", "overlays/migration"}, {"-f", "uninstall.yml"}, {"-f", "rollback.yml"}} {
 		a.must(append([]string{"apply", "--server-side", "--dry-run=server", "--validate=strict"}, args...)...)
 	}
 }
@@ -196,6 +196,15 @@ func inPlaceAndBack(a admin) {
 	}
 	if d := cmp.Diff(parse(a.t, KubeFlannel).role.Rules, role.Rules); d != "" {
 		a.t.Errorf("rules of the role (-manifest +live):\n%s", d)
+	}
+	conf := a.netConf()
+	a.must("apply", "-f", "rollback.yml")
+	back := a.daemon()
+	if init := back.Spec.Template.Spec.InitContainers; before.UID != back.UID || len(init) != 1 || !slices.Contains(init[0].Args, "--keep-dataplane") {
+		a.t.Errorf("the rollback does not take the agent's place: %v", shape(back))
+	}
+	if d := cmp.Diff(conf, a.netConf()); d != "" {
+		a.t.Errorf("the rollback changes net-conf.json:\n%s", d)
 	}
 	a.must("apply", "-f", flannel)
 	if d := cmp.Diff(shape(before), shape(a.daemon())); d != "" {

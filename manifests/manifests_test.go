@@ -364,27 +364,51 @@ func containers(o objects) []corev1.Container {
 	return append(slices.Clone(o.daemon.Spec.Template.Spec.InitContainers), o.daemon.Spec.Template.Spec.Containers...)
 }
 
-// K-07: the uninstall reaches what the agent reaches, with the same rights, on the same nodes.
-func TestK07TheUninstallReachesWhatTheAgentWrote(t *testing.T) {
-	data, err := os.ReadFile("uninstall.yml")
+// The uninstall and the way back to flannel reach what the agent reaches, with the same rights, on the same nodes.
+func TestK07TheUninstallAndTheRollbackReachWhatTheAgentWrote(t *testing.T) {
+	for file, command := range map[string][]string{
+		"uninstall.yml": {"/opt/bin/flanneld", "uninstall"}, "rollback.yml": {"/opt/bin/flanneld", "uninstall", "--keep-dataplane"},
+	} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		agent, gone := parse(t, KubeFlannel).daemon.Spec.Template.Spec, parse(t, string(data)).daemon.Spec.Template.Spec
+		from, to := agent.Containers[0], gone.InitContainers[0]
+		for what, d := range map[string]string{
+			"volumes":          cmp.Diff(agent.Volumes, gone.Volumes),
+			"mounts":           cmp.Diff(from.VolumeMounts, to.VolumeMounts),
+			"security context": cmp.Diff(from.SecurityContext, to.SecurityContext),
+			"image":            cmp.Diff(from.Image, to.Image),
+			"environment":      cmp.Diff(from.Env, to.Env),
+			"tolerations":      cmp.Diff(agent.Tolerations, gone.Tolerations),
+			"affinity":         cmp.Diff(agent.Affinity, gone.Affinity),
+			"service account":  cmp.Diff(agent.ServiceAccountName, gone.ServiceAccountName),
+			"command":          cmp.Diff(command, append(slices.Clone(to.Command), to.Args...)),
+		} {
+			if d != "" {
+				t.Errorf("%s: %s (-agent +%s):\n%s", file, what, file, d)
+			}
+		}
+	}
+}
+
+// K-12: the rollback is the agent's DaemonSet by name and selector, so that the agent ends on each node before it begins, and
+// flannel's manifest takes its place in turn.
+func TestK12TheRollbackTakesTheAgentsPlaceNodeByNode(t *testing.T) {
+	data, err := os.ReadFile("rollback.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, gone := parse(t, KubeFlannel).daemon.Spec.Template.Spec, parse(t, string(data)).daemon.Spec.Template.Spec
-	from, to := agent.Containers[0], gone.InitContainers[0]
+	agent, back := parse(t, KubeFlannel).daemon, parse(t, string(data)).daemon
 	for what, d := range map[string]string{
-		"volumes":          cmp.Diff(agent.Volumes, gone.Volumes),
-		"mounts":           cmp.Diff(from.VolumeMounts, to.VolumeMounts),
-		"security context": cmp.Diff(from.SecurityContext, to.SecurityContext),
-		"image":            cmp.Diff(from.Image, to.Image),
-		"environment":      cmp.Diff(from.Env, to.Env),
-		"tolerations":      cmp.Diff(agent.Tolerations, gone.Tolerations),
-		"affinity":         cmp.Diff(agent.Affinity, gone.Affinity),
-		"service account":  cmp.Diff(agent.ServiceAccountName, gone.ServiceAccountName),
-		"command":          cmp.Diff([]string{"/opt/bin/flanneld", "uninstall"}, append(slices.Clone(to.Command), to.Args...)),
+		"name":       cmp.Diff(agent.ObjectMeta, back.ObjectMeta),
+		"selector":   cmp.Diff(agent.Spec.Selector, back.Spec.Selector),
+		"pod labels": cmp.Diff(agent.Spec.Template.Labels, back.Spec.Template.Labels),
+		"strategy":   cmp.Diff(agent.Spec.UpdateStrategy, back.Spec.UpdateStrategy),
 	} {
 		if d != "" {
-			t.Errorf("%s (-agent +uninstall):\n%s", what, d)
+			t.Errorf("%s (-agent +rollback):\n%s", what, d)
 		}
 	}
 }
