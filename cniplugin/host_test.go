@@ -80,7 +80,7 @@ func becomeHost() error {
 func plugins(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"bridge", "host-local", "portmap", "bandwidth", "flannel"} {
+	for _, name := range []string{"bridge", "host-local", "portmap", "bandwidth", "loopback", "flannel"} {
 		if err := os.Symlink(builtPlugin(t, name), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func builtPlugin(t testing.TB, name string) string {
 
 // build builds the delegates.
 func build() error {
-	for _, name := range []string{"bridge", "host-local", "portmap", "bandwidth"} {
+	for _, name := range []string{"bridge", "host-local", "portmap", "bandwidth", "loopback"} {
 		tool := exec.Command("go", "tool", "-n", name)
 		tool.Env = append(os.Environ(), "CGO_ENABLED=0")
 		out, err := tool.Output()

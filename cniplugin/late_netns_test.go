@@ -6,6 +6,8 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-cni/weft/subnet/ipam"
 )
 
 // The kubelet makes a new sandbox for a pod whose old one died, and the runtime may delete the old one late.
@@ -131,3 +133,5 @@ func TestC11TwoAddsOfOneAttachmentAtOnceMakeOne(t *testing.T) {
 	w.del(p)
 	w.empty()
 }
+
+func ownerOfPod(p pod) ipam.Owner { return ipam.Owner{ContainerID: p.id, IfName: p.ifc} }
