@@ -5,18 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
-	"github.com/weft-cni/weft/tests/apiserver"
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
@@ -25,42 +20,6 @@ const Network = "10.244.0.0/16"
 
 // patience is how long the bench waits for anything before it gives up: bounds of the product are asserted apart from it.
 const patience = time.Minute
-
-// Site is what all benches of a run share: an API server and the programs.
-type Site struct {
-	API    *apiserver.API
-	Client *kubernetes.Clientset // the administrator's, past the proxy
-	Daemon string                // flanneld, as `go build` makes it
-	Shim   string                // the CNI shim
-}
-
-// NewSite starts an API server and builds the programs; it skips the test where there is no API server to be had.
-func NewSite(t testing.TB) *Site {
-	t.Helper()
-	nstest.NeedRoot(t)
-	s := &Site{API: apiserver.Start(t)}
-	s.Client = s.API.Admin()
-	if err := apiserver.Permit(s.Client, filepath.Join(root, "manifests/kube-flannel.yml")); err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	for _, p := range []struct {
-		path   *string
-		name   string
-		folder string
-	}{{&s.Daemon, "flanneld", "."}, {&s.Shim, "flannel", "./cniplugin"}} {
-		*p.path = filepath.Join(dir, p.name)
-		cmd := exec.Command("go", "build", "-o", *p.path, p.folder)
-		cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("build %s: %v\n%s", p.name, err, out)
-		}
-	}
-	return s
-}
-
-// root is the top of the repository, as tests of this package see it.
-const root = "../.."
 
 // Bench is a cluster: nodes on a switch, a pod on each, and a host outside, behind a router that knows no pod.
 type Bench struct {

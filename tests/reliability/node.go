@@ -54,10 +54,13 @@ func (b *Bench) addNode(i int) {
 	n.conn = conn
 	n.PodIP = n.CIDR.Addr().Next().Next()
 	n.Pod = ns.Pod(1450, netip.PrefixFrom(n.PodIP, n.CIDR.Bits()))
-	for _, dir := range []string{"net.d", "bin", "source", "cni", "netns", "run", "state"} {
+	for _, dir := range []string{"net.d", "bin", "cni", "netns", "run", "state"} {
 		if err := os.MkdirAll(filepath.Join(n.Dir, dir), 0o755); err != nil {
 			b.T.Fatal(err)
 		}
+	}
+	if err := os.Symlink(b.Plugins, n.Path("source")); err != nil {
+		b.T.Fatal(err)
 	}
 	if err := b.Create(n.Name, n.CIDR.String(), nil); err != nil {
 		b.T.Fatal(err)

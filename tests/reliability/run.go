@@ -16,9 +16,11 @@ const Page = "docs/reliability.md"
 func (g Group) Run(t *testing.T, site *Site, form Form) {
 	r := &run{group: g, site: site, form: form, parent: t}
 	for _, f := range g.Faults {
-		if form.Times(f) > 0 {
-			t.Run(f.Name, func(t *testing.T) { r.play(t, f) })
+		if form.Times(f) == 0 {
+			continue
 		}
+		r.prepare(f)
+		t.Run(f.Name, func(t *testing.T) { r.play(t, f) })
 	}
 	if !form.Writes() || len(r.rows) == 0 {
 		return
@@ -43,18 +45,27 @@ type run struct {
 	rows   []table.Row
 }
 
+// prepare makes the bench that faults share. That is done outside their own tests, for it outlives them.
+func (r *run) prepare(f Fault) {
+	switch {
+	case f.Alone:
+		r.spoil()
+	case r.bench == nil:
+		r.bench = NewBench(r.parent, r.site, r.nodes())
+	}
+}
+
+func (r *run) nodes() int {
+	if r.group.Nodes == 0 {
+		return 3
+	}
+	return r.group.Nodes
+}
+
 // use gives the bench for a fault.
 func (r *run) use(t *testing.T, f Fault) *Bench {
-	nodes := r.group.Nodes
-	if nodes == 0 {
-		nodes = 3
-	}
 	if f.Alone {
-		r.spoil()
-		return NewBench(t, r.site, nodes)
-	}
-	if r.bench == nil {
-		r.bench = NewBench(r.parent, r.site, nodes)
+		return NewBench(t, r.site, r.nodes())
 	}
 	return r.bench
 }
