@@ -14,6 +14,7 @@ var (
 	ErrNoNode         = errors.New("node object is not there yet")
 	ErrNoPodCIDR      = errors.New("pod cidr not assigned")
 	ErrOutsideNetwork = errors.New("pod cidr is outside the configured network")
+	ErrAddressTaken   = errors.New("address announced twice") // by us, if we did
 )
 
 // Backend is the Backend object of net-conf.json.

@@ -124,6 +124,7 @@ type Problem struct {
 	Reason string // one of a small fixed set, CamelCase: usable as an Event reason and a metric label
 	Text   string // plain words, with the value and the cure
 	Yields bool   // an older node has what this one claims, and packets for it go there
+	Value  string // what both claim, when Yields is set
 }
 
 // Snapshot is the cluster at one moment. It is immutable: whoever holds one may read it without a lock.

@@ -203,6 +203,7 @@ func (d *daemon) client(ctx context.Context) (*kube.Client, string, bool) {
 	if !ok {
 		return nil, "", false
 	}
+	d.metrics.registry.MustRegister(newAPIMetric(client.Results))
 	d.board.set(partAPI, errWaitingAPI)
 	name, err := kube.NodeName(ctx, client, kube.NameSource{
 		NodeName: d.cfg.Kube.NodeName, PodName: d.cfg.Kube.PodName, PodNamespace: d.cfg.Kube.PodNamespace,

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -29,6 +30,7 @@ type generation struct {
 	events    *kube.Events
 	rules     *rules
 	publisher *publisher
+	trouble   atomic.Pointer[error] // what keeps the node from taking part; nil before the first round
 }
 
 // generation runs until ctx ends.
@@ -52,7 +54,7 @@ func (d *daemon) newGeneration(client *kube.Client, node string, conf subnet.Net
 	g := &generation{daemon: d, conf: conf, events: kube.NewEvents(client, d.log)}
 	g.view = newView(d.cfg.Paths.SnapshotFile(), node, d.log)
 	g.source = kube.NewSource(kube.SourceConfig{
-		Client: client, NodeName: node, LastGood: g.view.kept.Peers, Log: d.log,
+		Client: client, NodeName: node, LastGood: g.view.kept.Peers, Known: g.view.kept.ResourceVersion, Log: d.log,
 		Rules: kube.Rules{Prefix: prefix, BackendType: conf.Backend.Type, Networks: conf.Networks},
 	})
 	g.view.source, g.view.files = g.source, d.files
@@ -73,7 +75,10 @@ func (d *daemon) newGeneration(client *kube.Client, node string, conf subnet.Net
 func (g *generation) run(ctx context.Context) error {
 	rulesLoop := g.gate(partRules, g.cfg.Resync, g.after(g.rules.sync))
 	files := disk(g.gate(partFiles, waitRetry, g.after(g.publisher.sync)))
-	announce := g.gate(partAnnounce, slowResync, g.after(g.announce))
+	announce := g.gate(partAnnounce, slowResync, func(ctx context.Context) error {
+		defer g.explain(ctx)
+		return g.after(g.announce)(ctx)
+	})
 	keep := disk(g.side("cache", waitRetry, g.view.keep))
 	keep.Settle = diskSettle
 	planeLoop := g.side(partPlane, g.cfg.Resync, func(ctx context.Context) error {
@@ -135,6 +140,7 @@ func (g *generation) syncPlane(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
+	g.trouble.Store(&own)
 	g.board.set(partPlane, own)
 	if own == nil {
 		g.board.set(partPeers, peers)
@@ -174,6 +180,14 @@ func (g *generation) announce(ctx context.Context, a *applied) error {
 		}
 	}
 	return g.registrar.Sync(ctx, snap, out)
+}
+
+// explain tells the cluster, by Events, what is wrong with this node: also of one that steps back and announces nothing.
+func (g *generation) explain(ctx context.Context) {
+	trouble := g.trouble.Load()
+	if snap, complete := g.source.Snapshot(); complete && trouble != nil {
+		g.events.Report(ctx, snap, *trouble)
+	}
 }
 
 func (g *generation) warn(ctx context.Context, reason, text string) {

@@ -79,6 +79,7 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 		return err, nil
 	}
 	shared := p.shared(next)
+	p.report(next, shared)
 	if shared != nil && !announcedBefore(next) {
 		return shared, nil // a newcomer steps back; who has been here all along goes on
 	}
@@ -96,7 +97,6 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 		return own, peers
 	}
 	p.metrics.peers.Set(float64(len(in.snap.Peers)))
-	p.report(next)
 	p.applied.Store(&next)
 	return nil, peers
 }
@@ -130,8 +130,15 @@ func (p *plane) choose(a *applied, host kernel.Host, have kernel.State) error {
 			p.port, why = vxlan.ChoosePort(b.Port, device.Port, self.Port, a.Snapshot.Peers)
 			p.log.Info("VXLAN port", "port", p.port, "reason", why)
 		}
+		random := func(b []byte) { _, _ = rand.Read(b) }
 		if p.mac[f].IsZero() {
-			p.mac[f] = vxlan.ChooseMAC(device.MAC, self.MAC[f], func(b []byte) { _, _ = rand.Read(b) })
+			p.mac[f] = vxlan.ChooseMAC(device.MAC, self.MAC[f], random)
+		}
+		if cloned(p.mac[f], u.Announced, f, a.Snapshot) {
+			// Nobody sends to us while an older node has this MAC, so there is nothing to lose by another one.
+			was := p.mac[f]
+			p.mac[f] = vxlan.ChooseMAC(subnet.MAC{}, subnet.MAC{}, random)
+			p.log.Warn("another node has the MAC of our VXLAN device, as a cloned machine does; made a new one", "old", was, "new", p.mac[f])
 		}
 		a.Underlay[f] = u
 		c.VTEPs[f] = vxlan.VTEP{
@@ -145,6 +152,17 @@ func (p *plane) choose(a *applied, host kernel.Host, have kernel.State) error {
 	c.Port = p.port
 	a.VXLAN = c
 	return nil
+}
+
+// cloned tells whether the MAC is another node's: one that an older node announces besides us, or one that we are about to
+// announce. A machine under a new name has both MAC and address of its old Node, and keeps them.
+func cloned(mac subnet.MAC, announced netip.Addr, f subnet.Family, s subnet.Snapshot) bool {
+	if s.Self.MAC[f] == mac {
+		return kube.YieldsMAC(s, mac)
+	}
+	return slices.ContainsFunc(s.Peers, func(p subnet.Peer) bool {
+		return p.Endpoints[f].MAC == mac && p.Endpoints[f].PublicIP != announced
+	})
 }
 
 // standing is the underlay of the last good round, if its address is still on its device.
@@ -195,9 +213,12 @@ func (p *plane) apply(ctx context.Context, ops []kernel.Op, want kernel.State) (
 }
 
 // report tells, once each, of the nodes that cannot be taken as they are.
-func (p *plane) report(a applied) {
+func (p *plane) report(a applied, shared error) {
 	count := map[string]int{}
 	problems := slices.Concat(a.Snapshot.Problems, vxlan.Problems(a.VXLAN, a.Snapshot))
+	if shared != nil && !slices.ContainsFunc(kube.SelfProblems(a.Snapshot), func(q subnet.Problem) bool { return q.Reason == kube.ReasonPublicIPConflict }) {
+		problems = append(problems, subnet.Problem{Node: a.Snapshot.Self.Name, Reason: kube.ReasonPublicIPConflict, Text: shared.Error()})
+	}
 	lines := make([]string, len(problems))
 	for i, problem := range problems {
 		count[problem.Reason]++

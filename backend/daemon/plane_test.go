@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/kube"
 )
 
 // ground is a plane on a fake kernel whose host has eth0 with 192.168.50.1.
@@ -169,6 +170,40 @@ func TestI01ANewcomerWithAnAddressOfAnotherNodeStepsBack(t *testing.T) {
 	}
 	g.cfg.Iface.AllowShared = true
 	g.mustSync(t)
+}
+
+func TestAClonedMachineMakesAMACOfItsOwn(t *testing.T) {
+	g := newGround(t, plainConf)
+	g.mustSync(t)
+	was := g.mac[0]
+	other := peer("b", 2)
+	other.Endpoints[0].MAC = was
+	g.in.snap.Peers = []subnet.Peer{other}
+	g.mustSync(t) // not announced yet: the other has it already
+	second := g.mac[0]
+	if second == was {
+		t.Fatal("it would announce another node's MAC")
+	}
+	g.in.snap.Peers, g.in.snap.Self.MAC[0] = nil, second
+	g.mustSync(t)
+	if g.mac[0] != second {
+		t.Error("the MAC changes without need")
+	}
+	g.in.snap.Problems = []subnet.Problem{{Node: "a", Reason: kube.ReasonMACConflict, Value: second.String(), Text: "x"}}
+	g.mustSync(t)
+	if g.mac[0] != second {
+		t.Error("the older node of the two changes its MAC")
+	}
+	g.in.snap.Problems[0].Yields = true
+	_, _ = g.sync(t.Context(), g.in) // others still send to the older one, says the peers part
+	third := g.mac[0]
+	if third == second {
+		t.Fatal("the younger node keeps a MAC for which nobody sends to it")
+	}
+	_, _ = g.sync(t.Context(), g.in)
+	if have, _ := g.fake.Dump(t.Context()); g.mac[0] != third || have.Links["flannel.1"].MAC != third {
+		t.Errorf("until it is announced it stays %s; the device has %s", third, have.Links["flannel.1"].MAC)
+	}
 }
 
 func TestI11AnInterfaceThatIsNotFoundAnyMoreKeepsNoPeerWaitingWhileItsAddressStands(t *testing.T) {

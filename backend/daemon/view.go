@@ -35,6 +35,7 @@ type view struct {
 	started time.Time
 	kept    subnet.Snapshot // what the disk holds; zero when nothing can be used
 	once    sync.Once       // says that kept is in use
+	refused sync.Once       // says that it is not, and why
 	news    atomic.Bool     // the source has something that the disk may not have
 	stamp   install.Stamp   // of the file as keep left it; only the cache loop touches it
 }
@@ -64,16 +65,33 @@ func newView(file, node string, log *slog.Logger) *view {
 
 // now is the snapshot to work from.
 func (v *view) now() (subnet.Snapshot, viewState) {
-	if s, ok := v.source.Snapshot(); ok {
+	s, ok := v.source.Snapshot()
+	if ok {
 		return s, viewState{known: true}
 	}
 	if time.Since(v.started) < apiPatience || !v.kept.Self.Exists {
+		return subnet.Snapshot{}, viewState{}
+	}
+	if err := v.refuted(s); err != nil {
+		v.refused.Do(func() { v.log.Warn("state of an earlier run is not used", "file", v.file, "err", err) })
 		return subnet.Snapshot{}, viewState{}
 	}
 	v.once.Do(func() {
 		v.log.Warn("API server is away: using the state of the last run, removing nothing", "peers", len(v.kept.Peers))
 	})
 	return v.kept, viewState{known: true, stale: true}
+}
+
+// refuted tells why the kept state is out of date, as far as an API server says that gives the own Node, or the cluster's
+// name, and not yet the list of Nodes.
+func (v *view) refuted(heard subnet.Snapshot) error {
+	if err := subnet.CheckCache(v.kept, v.kept.Self.Name, heard.ClusterID); err != nil {
+		return err
+	}
+	if heard.Self.Exists && heard.Self.PodCIDRs != v.kept.Self.PodCIDRs {
+		return fmt.Errorf("the node has the pod CIDRs %v now, and %v in the file", heard.Self.PodCIDRs, v.kept.Self.PodCIDRs)
+	}
+	return nil
 }
 
 // keep writes the API server's snapshot to disk when it has changed, or when somebody touched the file. Rendering fifteen

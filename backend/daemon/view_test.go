@@ -45,6 +45,31 @@ func TestD04AStartWithoutTheAPIUsesTheStateOnDiskAfterAMoment(t *testing.T) {
 	})
 }
 
+func TestD04StateThatTheAPIServerRefutesIsNotUsedThoughItsListIsNotThereYet(t *testing.T) {
+	kept := subnet.Snapshot{ClusterID: "c1", Self: self("10.244.1.0/24"), Peers: []subnet.Peer{peer("b", 2)}}
+	for name, c := range map[string]struct {
+		heard subnet.Snapshot
+		want  bool
+	}{
+		"nothing heard":             {subnet.Snapshot{}, true},
+		"the same node":             {subnet.Snapshot{ClusterID: "c1", Self: self("10.244.1.0/24")}, true},
+		"K-08 another cluster":      {subnet.Snapshot{ClusterID: "c2"}, false},
+		"another pod CIDR":          {subnet.Snapshot{ClusterID: "c1", Self: self("10.244.7.0/24")}, false},
+		"the node is there no more": {subnet.Snapshot{ClusterID: "c1", Self: subnet.Self{Name: "a"}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := newView(filepath.Join(t.TempDir(), "snapshot.json"), "a", quiet())
+				v.kept, v.source = kept, fixed{snap: c.heard}
+				time.Sleep(apiPatience)
+				if _, s := v.now(); s.known != c.want {
+					t.Errorf("used: %v, want %v", s.known, c.want)
+				}
+			})
+		})
+	}
+}
+
 func TestStateOfAnotherNodeOrABrokenFileIsNotUsed(t *testing.T) {
 	dir := t.TempDir()
 	first := newView(filepath.Join(dir, "snapshot.json"), "a", quiet())

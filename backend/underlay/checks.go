@@ -11,14 +11,12 @@ import (
 	"github.com/weft-cni/weft/subnet"
 )
 
-// ErrDuplicate means that another node announces our address: packets for it come to us, or ours go to it.
-var ErrDuplicate = errors.New("address announced twice")
-
 // ErrOverlap means that the pod network covers addresses which the host has on a device of its own.
 var ErrOverlap = errors.New("pod network overlaps a local network")
 
 // Duplicate reports the peers that announce the address that we are about to announce, as machines do that were
-// cloned with one address on their first interface.
+// cloned with one address on their first interface: packets for it come to us, or ours go to them. The error wraps
+// subnet.ErrAddressTaken.
 func Duplicate(announced netip.Addr, s subnet.Snapshot) error {
 	var names []string
 	for _, p := range s.Peers {
@@ -30,7 +28,7 @@ func Duplicate(announced netip.Addr, s subnet.Snapshot) error {
 		return nil
 	}
 	return fmt.Errorf("announce %s: already announced by %s; choose another address with --iface or --iface-from=%s: %w",
-		announced, strings.Join(names, ", "), FromInternalIP, ErrDuplicate)
+		announced, strings.Join(names, ", "), FromInternalIP, subnet.ErrAddressTaken)
 }
 
 // Overlaps reports the devices, other than the overlay's own and the bridge of the pods, that have an address or a

@@ -25,14 +25,14 @@ func TestI01ASharedAddressIsFoundAndTheInternalIPAvoidsIt(t *testing.T) {
 	err = Duplicate(first.Announced, peers)
 	want := "announce 10.0.2.15: already announced by n2, n3; choose another address with --iface or " +
 		"--iface-from=internal-ip: address announced twice"
-	if err == nil || !errors.Is(err, ErrDuplicate) || err.Error() != want {
+	if err == nil || !errors.Is(err, subnet.ErrAddressTaken) || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	cured, err := Pick(Options{From: FromInternalIP, InternalIP: ip("192.168.0.11")}, h)
 	if err != nil || Duplicate(cured.Announced, peers) != nil {
 		t.Errorf("picked %v, %v: still a duplicate", cured.Announced, err)
 	}
-	if err := Duplicate(ip("fd00::3"), peers); !errors.Is(err, ErrDuplicate) {
+	if err := Duplicate(ip("fd00::3"), peers); !errors.Is(err, subnet.ErrAddressTaken) {
 		t.Errorf("IPv6 duplicate: %v", err)
 	}
 	if err := Duplicate(netip.Addr{}, peers); err != nil {

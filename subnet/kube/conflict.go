@@ -43,7 +43,7 @@ func (r *resolver) reportConflicts() {
 			if c.reason != first.reason || c.holder != first.holder {
 				break
 			}
-			r.report(subnet.Problem{Node: c.claimant, Reason: c.reason, Yields: true, Text: fmt.Sprintf(
+			r.report(subnet.Problem{Node: c.claimant, Reason: c.reason, Yields: true, Value: c.value, Text: fmt.Sprintf(
 				"%s %s is also claimed by node %s: "+cures[c.reason], words[c.reason], c.value, c.holder, c.holder)})
 		}
 		others := "node " + first.claimant

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
@@ -40,6 +41,28 @@ type Events struct {
 // NewEvents makes a writer of Events.
 func NewEvents(client *Client, log *slog.Logger) *Events {
 	return &Events{client: client, log: log, last: map[string]time.Time{}}
+}
+
+// Report writes what is known of the own node's troubles: the problems of a snapshot, and what keeps it from taking part
+// at all, if only an administrator can mend that.
+func (e *Events) Report(ctx context.Context, s subnet.Snapshot, trouble error) {
+	e.problems(ctx, s)
+	if reason := reasonOf(trouble); reason != "" {
+		e.Warn(ctx, s.Self, reason, trouble.Error())
+	}
+}
+
+// reasonOf is the Event reason of a trouble, or "" for one that waiting cures.
+func reasonOf(trouble error) string {
+	switch {
+	case errors.Is(trouble, subnet.ErrNoPodCIDR):
+		return "NoPodCIDR"
+	case errors.Is(trouble, subnet.ErrOutsideNetwork):
+		return ReasonOutsideNetwork
+	case errors.Is(trouble, subnet.ErrAddressTaken):
+		return ReasonPublicIPConflict
+	}
+	return ""
 }
 
 // problems writes the own node's problems of a snapshot.

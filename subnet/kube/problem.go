@@ -3,6 +3,7 @@ package kube
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weft-cni/weft/subnet"
 )
@@ -33,6 +34,14 @@ func SelfProblems(s subnet.Snapshot) []subnet.Problem {
 		}
 	}
 	return own
+}
+
+// YieldsMAC tells that an older node has a VTEP MAC that this one announces, so that nobody sends to this one until it has
+// another.
+func YieldsMAC(s subnet.Snapshot, mac subnet.MAC) bool {
+	return slices.ContainsFunc(SelfProblems(s), func(p subnet.Problem) bool {
+		return p.Yields && p.Reason == ReasonMACConflict && p.Value == mac.String()
+	})
 }
 
 // CheckYields is an error, wrapping ErrYields, when other nodes send to an older node what is for this one: then this

@@ -48,7 +48,7 @@ func NewRegistrar(cfg RegistrarConfig) *Registrar { return &Registrar{cfg: cfg, 
 func (r *Registrar) Sync(ctx context.Context, snap subnet.Snapshot, a Announcement) error {
 	self := snap.Self
 	if err := r.cfg.Conf.CheckSelf(self); err != nil {
-		r.reportCheck(ctx, self, err)
+		r.cfg.Events.Report(ctx, snap, err)
 		return err
 	}
 	if a = r.possible(self, a); a.PublicIP == [2]netip.Addr{} {
@@ -153,15 +153,5 @@ func (r *Registrar) reportFamilies(ctx context.Context, self subnet.Self) {
 			r.cfg.Events.Warn(ctx, self, "NoPodCIDR", fmt.Sprintf("%v enabled but Node %s has no %v podCIDR: "+
 				"its pods have none of the family; a Node that is re-created gets one", f, self.Name, f))
 		}
-	}
-}
-
-// reportCheck raises an Event for what only an administrator can mend.
-func (r *Registrar) reportCheck(ctx context.Context, self subnet.Self, err error) {
-	switch {
-	case errors.Is(err, subnet.ErrNoPodCIDR):
-		r.cfg.Events.Warn(ctx, self, "NoPodCIDR", err.Error())
-	case errors.Is(err, subnet.ErrOutsideNetwork):
-		r.cfg.Events.Warn(ctx, self, ReasonOutsideNetwork, err.Error())
 	}
 }
