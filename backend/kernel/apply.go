@@ -34,6 +34,8 @@ func (c *Conn) apply(op Op) error {
 		return c.setLink(op)
 	case LinkDel:
 		return c.delLink(op.Name)
+	case LinkMove:
+		return c.moveLink(op)
 	case AddrSet, AddrDel:
 		return c.applyAddr(op)
 	case NeighSet, NeighDel:

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"net"
 
@@ -118,4 +119,26 @@ func (c *Conn) delLink(name string) error {
 	}
 	c.note(name, 0)
 	return gone(true, c.handle.LinkDel(link))
+}
+
+// moveLink renames a device that is up, which Linux allows from 6.2 on. Before, the device has to be down for it and loses its
+// routes: packets are lost until the successor has them, and nobody hears the old port any more.
+func (c *Conn) moveLink(op Op) error {
+	link, err := c.handle.LinkByName(op.Name)
+	if err != nil {
+		return fmt.Errorf("find it: %w", notFound(err))
+	}
+	err = c.handle.LinkSetName(link, op.To)
+	if errors.Is(err, unix.EBUSY) {
+		if err := c.handle.LinkSetDown(link); err != nil {
+			return fmt.Errorf("set it down: %w", err)
+		}
+		err = c.handle.LinkSetName(link, op.To)
+	}
+	if err != nil {
+		return err
+	}
+	c.note(op.Name, 0)
+	c.note(op.To, link.Attrs().Index)
+	return nil
 }

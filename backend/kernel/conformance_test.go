@@ -131,6 +131,16 @@ func conformance(parent int) []struct {
 			ok(linkSet(dev, l), linkSet(dev6, with(l6, func(l *kernel.Link) { l.SoftChecksum = true })))...),
 			"link flannel-v6.1 mtu 1430 state UP address 0a:00:00:00:00:61 vxlan id 1 dev if2 local fd00:50::1 dstport 8472 nolearning " +
 				"tx-checksum-ip-generic off\n" + strings.TrimSpace(linkText) + " tx-checksum-ip-generic off\n"},
+		{"V-10: another name changes nothing else, and leaves room for another port", then(both, ok(
+			kernel.Op{Kind: kernel.LinkMove, Name: dev, To: "flannel-old"}, linkAdd(dev, with(l, func(l *kernel.Link) { l.Port = 4789 })),
+			addr(kernel.AddrSet, dev, "10.244.1.0/32"), linkDel("flannel-old"), linkAdd("flannel-old", with(l, func(l *kernel.Link) { l.Port = 4790 })))...),
+			"link flannel-old" + strings.Replace(strings.TrimPrefix(linkText, "link flannel.1"), "8472", "4790", 1) + strings.Replace(linkText, "8472", "4789", 1) + addrText},
+		{"a device moves with all that is on it", then(both, ok(kernel.Op{Kind: kernel.LinkMove, Name: dev, To: "flannel-old"})...),
+			strings.ReplaceAll(linkText+addrText+neighText+fdbText+routeText, dev, "flannel-old")},
+		{"a name that is taken or not there", then(first, ok(linkAdd("flannel-old", with(l, func(l *kernel.Link) { l.Port = 4789 })))[0],
+			step{kernel.Op{Kind: kernel.LinkMove, Name: dev, To: "flannel-old"}, unix.EEXIST},
+			step{kernel.Op{Kind: kernel.LinkMove, Name: "flannel.9", To: "flannel.8"}, unix.ENODEV}),
+			"link flannel-old" + strings.Replace(strings.TrimPrefix(linkText, "link flannel.1"), "8472", "4789", 1) + linkText + addrText},
 		{"a blackhole needs no device", ok(kernel.Op{
 			Kind: kernel.RouteSet, Key: kernel.RouteKey{Dst: netip.MustParsePrefix("10.244.1.0/24"), Metric: 1<<32 - 1},
 			Route: kernel.Route{Ours: true, Type: "blackhole"}}), "route blackhole 10.244.1.0/24 proto 87 metric 4294967295\n"},

@@ -12,13 +12,14 @@ import (
 //   - a device, then its address, then per kind forwarding entries, neighbours and routes, so that a route never
 //     points to a peer without neighbour; removals afterwards, the other way round;
 //   - a device that cannot become the wanted one by changing it is removed and made anew, and everything on it is set
-//     again in the same list;
+//     again in the same list; if only its port differs, it is put aside instead, and removed after its successor is complete;
+//   - while a device is missing, a blackhole for the pod network keeps pods' packets from leaving in the clear;
 //   - what is in the way of a wanted entry is removed before it: an address of ours that has become a peer's, a
 //     device that holds the UDP port in another mode.
 //
 // It is pure, and the same for a first start, a restart, a repair and a single event. Two equal states give no Op.
 func Diff(have, want State) []Op {
-	d := differ{have: have, want: want}
+	d := differ{have: have, want: want, guards: map[RouteKey]struct{}{}}
 	d.links()
 	d.addrs()
 	d.fdb()
@@ -26,7 +27,11 @@ func Diff(have, want State) []Op {
 	d.routes()
 	d.pruneLinks()
 	slices.Reverse(d.removals)
-	return append(d.ops, d.removals...)
+	d.ops = append(d.ops, d.removals...)
+	for _, key := range sorted(d.guards, func(RouteKey, struct{}) bool { return true }, RouteKey.compare) {
+		d.set(Op{Kind: RouteDel, Key: key, Route: guardRoute(), Guard: true})
+	}
+	return d.ops
 }
 
 // differ collects one Diff. have loses what the Ops so far take away from it, on purpose or as the kernel's side
@@ -37,6 +42,7 @@ type differ struct {
 	ops, removals []Op
 	leaving       []string // devices that go at the very end
 	inTheWay      []Addr   // own addresses that are a peer's gateway now
+	guards        map[RouteKey]struct{}
 }
 
 func (d *differ) set(op Op)    { d.ops = append(d.ops, op) }
@@ -158,11 +164,14 @@ func (d *differ) routes() {
 		}
 	}
 	for _, k := range sorted(d.have.Routes, lacks[RouteKey, Route](d.want.Routes), RouteKey.compare) {
-		if have := d.have.Routes[k]; !d.isLeaving(have.Link) {
-			d.remove(Op{Kind: RouteDel, Key: k, Route: have})
+		have := d.have.Routes[k]
+		if _, guarded := d.guards[k]; !guarded && !d.isLeaving(have.Link) {
+			d.remove(Op{Kind: RouteDel, Key: k, Route: have, Guard: have == guardRoute() && d.isNetwork(k.Dst)})
 		}
 	}
 }
+
+func (d *differ) isNetwork(p netip.Prefix) bool { return slices.Contains(d.want.Networks[:], p) }
 
 // setRoute sets one route. In IPv6 it cannot move from device to device in place: a gateway must not be covered by a
 // route to another device.

@@ -40,6 +40,11 @@ func edited(s kernel.State, change func(s kernel.State)) kernel.State {
 	return s
 }
 
+// guarded puts the blackhole for the pod network into a state.
+func guarded(s kernel.State) {
+	s.Routes[kernel.RouteKey{Dst: netip.MustParsePrefix("10.244.0.0/16"), Metric: 1<<32 - 1}] = kernel.Route{Ours: true, Type: "blackhole"}
+}
+
 func commands(ops []kernel.Op) string {
 	var b strings.Builder
 	for _, op := range ops {
@@ -61,11 +66,13 @@ func TestDiffListsTheCommandsInTheOrderOfThePath(t *testing.T) {
 		ops        string
 	}{
 		{"a first start makes device, address and peers", kernel.New(), node(2), `
+ip route add blackhole 10.244.0.0/16 proto 87 metric 4294967295
 ip link add flannel.1 address 0a:00:00:00:00:01 mtu 1450 up type vxlan id 1 dev if2 local 192.168.50.1 dstport 8472 nolearning
 ip addr replace 10.244.1.0/32 dev flannel.1
 bridge fdb replace 0a:00:00:00:00:02 dev flannel.1 dst 192.168.50.2 self permanent
 ip neigh replace 10.244.2.0 lladdr 0a:00:00:00:00:02 dev flannel.1 nud permanent
 ip route add 10.244.2.0/24 via 10.244.2.0 dev flannel.1 proto 87 onlink
+ip route del blackhole 10.244.0.0/16 proto 87 metric 4294967295
 `},
 		{"nothing to do gives nothing", node(2, 3), node(2, 3), ``},
 		{"uninstall: an empty state removes all that is ours, the device last", edited(node(2), func(s kernel.State) {
@@ -111,13 +118,30 @@ bridge fdb del 0a:00:00:00:00:02 dev flannel.1 self
 ip link set flannel.1 mtu 1450 address 0a:00:00:00:00:01 type vxlan nolearning
 ip neigh replace 10.244.2.0 lladdr 0a:00:00:00:00:02 dev flannel.1 nud permanent
 `},
-		{"V-12: an incompatible device is replaced with all that is on it", node(2), edited(node(2), setLink(func(l *kernel.Link) { l.Port = 4789 })), `
+		{"V-12: an incompatible device is replaced with all that is on it, and nothing leaves in the clear meanwhile", node(2),
+			edited(node(2), setLink(func(l *kernel.Link) { l.GBP = true })), `
+ip route add blackhole 10.244.0.0/16 proto 87 metric 4294967295
 ip link del flannel.1
-ip link add flannel.1 address 0a:00:00:00:00:01 mtu 1450 up type vxlan id 1 dev if2 local 192.168.50.1 dstport 4789 nolearning
+ip link add flannel.1 address 0a:00:00:00:00:01 mtu 1450 up type vxlan id 1 dev if2 local 192.168.50.1 dstport 8472 nolearning gbp
 ip addr replace 10.244.1.0/32 dev flannel.1
 bridge fdb replace 0a:00:00:00:00:02 dev flannel.1 dst 192.168.50.2 self permanent
 ip neigh replace 10.244.2.0 lladdr 0a:00:00:00:00:02 dev flannel.1 nud permanent
 ip route add 10.244.2.0/24 via 10.244.2.0 dev flannel.1 proto 87 onlink
+ip route del blackhole 10.244.0.0/16 proto 87 metric 4294967295
+`},
+		{"a guard that an earlier round left goes when the device is there, and stays up until then", edited(node(2), guarded), node(2), `
+ip route del blackhole 10.244.0.0/16 proto 87 metric 4294967295
+`},
+		{"V-10: a device on another port makes room without a gap", node(2), edited(node(2), setLink(func(l *kernel.Link) { l.Port = 4789 })), `
+ip route add blackhole 10.244.0.0/16 proto 87 metric 4294967295
+ip link set flannel.1 name flannel-old
+ip link add flannel.1 address 0a:00:00:00:00:01 mtu 1450 up type vxlan id 1 dev if2 local 192.168.50.1 dstport 4789 nolearning
+ip addr replace 10.244.1.0/32 dev flannel.1
+bridge fdb replace 0a:00:00:00:00:02 dev flannel.1 dst 192.168.50.2 self permanent
+ip neigh replace 10.244.2.0 lladdr 0a:00:00:00:00:02 dev flannel.1 nud permanent
+ip route replace 10.244.2.0/24 via 10.244.2.0 dev flannel.1 proto 87 onlink
+ip link del flannel-old
+ip route del blackhole 10.244.0.0/16 proto 87 metric 4294967295
 `},
 		{"V-04: a device that is down comes up before its routes", edited(node(2), func(s kernel.State) {
 			s.Links[dev] = with(s.Links[dev], func(l *kernel.Link) { l.Up = false })
@@ -347,6 +371,9 @@ func TestDiffBringsAnyStateToAnyOtherAndNeverBreaksAPathThatStays(t *testing.T) 
 // link of its path; and for a new route without a neighbour or forwarding entry.
 func brokenPath(have, want, now kernel.State) string {
 	for key, r := range now.Routes {
+		if r.Type == "blackhole" {
+			continue
+		}
 		m, ok := now.Neighs[kernel.Neigh{Link: r.Link, IP: r.Via}]
 		_, forwarded := now.FDB[kernel.FDBKey{Link: r.Link, MAC: m}]
 		before := have.Links[r.Link]

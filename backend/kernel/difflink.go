@@ -14,6 +14,8 @@ func (d *differ) links() {
 		have := d.have.Links[name]
 		want, wanted := d.want.Links[name]
 		switch {
+		case wanted && otherPort(have, want):
+			d.moveAside(name, have)
 		case wanted && !compatible(have, want), !wanted && d.isBlocking(have):
 			d.set(Op{Kind: LinkDel, Name: name, Link: have})
 			d.drop(name)
@@ -28,6 +30,7 @@ func (d *differ) links() {
 		want.SoftChecksum = want.SoftChecksum || have.SoftChecksum
 		switch {
 		case !ok:
+			d.guard(want)
 			d.set(Op{Kind: LinkAdd, Name: name, Link: want})
 		case have != want:
 			d.set(Op{Kind: LinkSet, Name: name, Link: want, Was: have})

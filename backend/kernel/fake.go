@@ -141,6 +141,8 @@ func (f *Fake) apply(op Op) error {
 	case LinkDel:
 		f.delLink(op.Name)
 		return nil
+	case LinkMove:
+		return f.moveLink(op)
 	case AddrSet, AddrDel:
 		return f.applyAddr(op)
 	case FDBSet, FDBDel, NeighSet, NeighDel:

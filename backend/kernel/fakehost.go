@@ -173,6 +173,21 @@ func (f *Fake) delLink(name string) {
 	f.state = d.have
 }
 
+func (f *Fake) moveLink(op Op) error {
+	_, there := f.state.Links[op.Name]
+	_, taken := f.state.Links[op.To]
+	switch {
+	case !there:
+		return unix.ENODEV
+	case taken:
+		return unix.EEXIST
+	}
+	d := differ{have: f.state}
+	d.rename(op.Name, op.To)
+	f.state = d.have
+	return nil
+}
+
 // lastAddrGone takes the routes and neighbours of a device away when its last IPv4 address went.
 func (f *Fake) lastAddrGone(gone Addr) {
 	if gone.Prefix.Addr().Is6() {

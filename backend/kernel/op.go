@@ -12,6 +12,7 @@ import (
 type Op struct {
 	Kind   OpKind
 	Name   string // device name
+	To     string // LinkMove: its new name
 	Link   Link   // as it shall be
 	Was    Link   // LinkSet: as it is
 	Addr   Addr
@@ -31,6 +32,9 @@ type Op struct {
 	// Prune marks a removal that nothing else in the list depends on: what is gone from the cluster, or never was in
 	// it. As long as the cluster is not known for sure, such Ops are left out (WithoutPruning).
 	Prune bool
+	// Guard marks the route that keeps pods' packets from leaving untunnelled while a device is made anew. Its removal has to be
+	// left out when something before it failed: the packets would have nowhere else to go.
+	Guard bool
 }
 
 // OpKind is the kind of an Op, in the order of a set; removals run in the reverse order.
@@ -42,6 +46,7 @@ const (
 	LinkAdd OpKind = iota
 	LinkSet        // MTU, MAC, learning, up: what can be changed on a live device
 	LinkDel
+	LinkMove // another name, while everything on the device goes on
 	AddrSet
 	AddrDel
 	FDBSet
@@ -75,6 +80,8 @@ func (o Op) String() string {
 		return o.offload("")
 	case LinkDel:
 		return "ip link del " + o.Name
+	case LinkMove:
+		return "ip link set " + o.Name + " name " + o.To
 	case AddrSet:
 		return "ip addr replace " + o.Addr.String()
 	case AddrDel:
