@@ -60,6 +60,7 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	p.tellHost(c.SubnetFile)
 	_, err = p.stdout.Write(out)
 	return err
 }

@@ -22,6 +22,7 @@ import (
 type call struct {
 	kind  string            // type of the plugin, looked up in path
 	path  string            // CNI_PATH
+	args  []string          // none for a CNI plugin
 	conf  []byte            // its standard input
 	env   map[string]string // CNI_ variables that differ from our own
 	lock  *ipam.Lock        // inherited, so that the lock outlives us; may be nil
@@ -60,7 +61,7 @@ func (p plugin) runOnce(ctx context.Context, file string, c call) ([]byte, error
 	if c.lock != nil {
 		attr.Files = append(attr.Files, c.lock.File().Fd())
 	}
-	pid, err := syscall.ForkExec(file, []string{file}, attr)
+	pid, err := syscall.ForkExec(file, append([]string{file}, c.args...), attr)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", file, err)
 	}

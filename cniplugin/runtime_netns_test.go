@@ -18,6 +18,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weft-cni/weft/backend/install"
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/ipam"
 )
 
@@ -220,29 +222,84 @@ func (w *world) count() (calls func() int) {
 	}
 }
 
-// portmap looks for a working iptables in every call, before it looks whether there are ports. A named backend spares
-// that.
+// portmap looks for a working iptables in every call, before it looks whether there are ports, unless it is told what to
+// use. The plugin tells the agent what the host has, and the agent names it in the conflist.
 func TestC21NoRuleProgramRunsForPodsWithoutPorts(t *testing.T) {
 	w := newWorld(t)
 	calls := w.count()
 	ctx, c := context.Background(), w.cni()
-	named := portmap()
-	named["backend"] = "iptables"
-	for _, chain := range [][]map[string]any{{portmap()}, {named, bandwidth()}} {
-		before, l := calls(), w.list("1.0.0", chain...)
+	cycle := func(l *libcni.NetworkConfigList, id string) {
+		p := w.pod(id)
+		_, err := c.AddNetworkList(ctx, l, p.runtimeConf())
+		w.must(err)
+		w.must(c.DelNetworkList(ctx, l, p.runtimeConf()))
+	}
+	plain := w.list("1.0.0", portmap(), bandwidth())
+	cycle(plain, "c21-first")
+	host, err := subnet.LoadHost(w.file("subnet.env"))
+	if err != nil || host.Rules != "iptables" {
+		t.Fatalf("told of the host: %+v, %v", host, err)
+	}
+	text, err := install.NameRules(plain.Bytes, host)
+	w.must(err)
+	named, err := libcni.ConfListFromBytes(text)
+	w.must(err)
+	for _, l := range []*libcni.NetworkConfigList{plain, named} {
+		before := calls()
 		for i := range 10 {
-			p := w.pod(fmt.Sprintf("c21-%d-%d", len(chain), i))
-			_, err := c.AddNetworkList(ctx, l, p.runtimeConf())
-			w.must(err)
-			w.must(c.DelNetworkList(ctx, l, p.runtimeConf()))
+			cycle(l, fmt.Sprintf("c21-%d-%d", len(l.Bytes), i))
 		}
 		n := calls() - before
-		t.Logf("backend %v: %d calls of rule programs for ten pods", chain[0]["backend"], n)
-		if n > 0 && chain[0]["backend"] != nil {
+		t.Logf("%d calls of rule programs for ten pods, named %v", n, len(l.Bytes) > len(plain.Bytes))
+		if l == named && n > 0 {
 			t.Errorf("%d calls of rule programs for ten pods without ports", n)
 		}
 	}
 	w.empty()
+}
+
+// The word is portmap's own choice, made once: a program that comes later does not change it while pods have ports.
+func TestC21TheHostsKindOfRulesIsChosenOnceABootAsPortmapChooses(t *testing.T) {
+	w := newWorld(t)
+	w.must(os.Mkdir(w.file("path"), 0o755))
+	program := func(name, script string) {
+		w.write("path/"+name, "#!/bin/sh\n"+script+"\n")
+		w.must(os.Chmod(w.file("path/"+name), 0o755))
+	}
+	told := func() string {
+		w.Helper()
+		_, err := w.callWith(context.Background(), "STATUS", pod{}, w.conf(), func(p *plugin) {
+			p.environ = append(withVars(p.environ, map[string]string{"PATH": w.file("path")}), "PATH="+w.file("path"))
+		})
+		w.must(err)
+		host, err := subnet.LoadHost(w.file("subnet.env"))
+		w.must(err)
+		return host.Rules
+	}
+	w.version = "1.1.0"
+	if got := told(); got != "" {
+		t.Errorf("a host with neither: %q", got)
+	}
+	program("iptables", "exit 3")
+	if got := told(); got != "" {
+		t.Errorf("an iptables that does not work: %q", got)
+	}
+	program("nft", "exit 0")
+	if got := told(); got != "nftables" {
+		t.Errorf("only nft works: %q", got)
+	}
+	program("iptables", "exit 0")
+	if got := told(); got != "nftables" {
+		t.Errorf("iptables came later: %q", got)
+	}
+	w.must(os.Remove(w.file("path/nft")))
+	if got := told(); got != "iptables" {
+		t.Errorf("nft went away: %q", got)
+	}
+	w.write(subnet.HostName, "garbage")
+	if got := told(); got != "iptables" {
+		t.Errorf("after garbage: %q", got)
+	}
 }
 
 // One pod behind its own Service: the host sends the packet back out of the port it came in by.

@@ -35,6 +35,7 @@ func (p plugin) status(args *skel.CmdArgs) error {
 	if err != nil && !unknownVerb(err) {
 		return fail(types.ErrPluginNotAvailable, "%s: %v", rec.Type, err)
 	}
+	p.tellHost(c.SubnetFile)
 	return nil
 }
 

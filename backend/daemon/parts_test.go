@@ -273,6 +273,41 @@ func TestATypoInTheConflistsTemplateLeavesThePublishedOneStanding(t *testing.T) 
 	}
 }
 
+// The plugin's word comes with the first pod, when the conflist has long been written.
+func TestC21TheConflistNamesWhatThePluginSaysOfTheHost(t *testing.T) {
+	dir := t.TempDir()
+	paths := Paths{SubnetFile: filepath.Join(dir, "subnet.env"), NetConf: filepath.Join(dir, "net-conf.json"), CNIConf: dir, CNIBin: dir, CNISource: filepath.Join(dir, "none")}
+	p := &publisher{cfg: Config{Paths: paths}, log: quiet(), board: newBoard(quiet()), told: newTold(quiet()), plugins: install.NewKeeper(paths.CNISource, paths.CNIBin)}
+	for _, name := range []string{"flannel", "bridge", "host-local", "portmap", "bandwidth"} {
+		script := "#!/bin/sh\necho '{\"cniVersion\":\"1.1.0\",\"supportedVersions\":[\"1.0.0\",\"1.1.0\"]}'\n"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	published := func() string {
+		if err := p.cni(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join(dir, install.ConflistName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	before := published()
+	for _, step := range []struct {
+		said string
+		want bool
+	}{{"garbage", false}, {`{"rules":"nftables"}`, true}} {
+		if err := os.WriteFile(filepath.Join(dir, subnet.HostName), []byte(step.said), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := published(); strings.Contains(got, `"backend": "nftables"`) != step.want || !step.want && got != before {
+			t.Errorf("after %s:\n%s", step.said, got)
+		}
+	}
+}
+
 func TestC16AForeignConfigurationBeforeOursIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	p := &publisher{cfg: Config{Paths: Paths{CNIConf: dir}}}

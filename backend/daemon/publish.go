@@ -31,6 +31,7 @@ type publisher struct {
 	started  time.Time
 	first    bool   // the first hand-over is done: from then on files follow the data plane without waiting for the board
 	template []byte // that conflist was rendered from
+	host     subnet.Host
 	conflist []byte
 }
 
@@ -120,14 +121,21 @@ func (p *publisher) render(ctx context.Context) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the conflist's template: %w", err)
 	}
-	if p.conflist != nil && len(report.Installed) == 0 && slices.Equal(template, p.template) {
+	host, err := subnet.LoadHost(p.cfg.Paths.SubnetFile)
+	if err != nil {
+		p.told.warn("host", err.Error()) // the plugin writes it anew
+	}
+	if p.conflist != nil && len(report.Installed) == 0 && slices.Equal(template, p.template) && host == p.host {
 		return nil
 	}
 	list, err := install.Conflist(ctx, template, p.cfg.Paths.CNIBin)
 	if err != nil {
 		return err
 	}
-	p.template, p.conflist = template, list
+	if list, err = install.NameRules(list, host); err != nil {
+		return err
+	}
+	p.template, p.host, p.conflist = template, host, list
 	return nil
 }
 

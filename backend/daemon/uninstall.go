@@ -56,7 +56,8 @@ func alone(ctx context.Context) error {
 
 // runFiles are what the agent and the CNI plugin tell each other, beside subnet.env.
 func (p Paths) runFiles() []string {
-	return []string{p.StatusFile(), filepath.Join(filepath.Dir(p.SubnetFile), "weft.sock")}
+	dir := filepath.Dir(p.SubnetFile)
+	return []string{p.StatusFile(), filepath.Join(dir, subnet.HostName), filepath.Join(dir, "weft.sock")}
 }
 
 func logRemoved(log *slog.Logger, what string, names []string) {

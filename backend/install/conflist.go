@@ -99,14 +99,11 @@ func Conflist(ctx context.Context, template []byte, bin string) ([]byte, error) 
 	if err := addVersions(list, common); err != nil {
 		return nil, fmt.Errorf("check cni-conf.json: %w", err)
 	}
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out) // and not json.Marshal, which would write & as \u0026
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(list); err != nil {
+	out, err := marshal(list)
+	if err != nil {
 		return nil, fmt.Errorf("render the conflist: %w", err)
 	}
-	return out.Bytes(), nil
+	return out, nil
 }
 
 // parseChain checks name and plugins of a template.
