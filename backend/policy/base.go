@@ -59,12 +59,7 @@ func (b *build) judgeRules(raw func(text, why string) ChainRule) []ChainRule {
 		rules = append(rules, raw(f.Proto+" saddr . "+f.Proto+" daddr @"+setName("self", f)+" accept", "a pod may reach itself, through a Service too"))
 	}
 	if b.cuts() {
-		for _, f := range b.families {
-			key := f.Proto + " saddr . " + f.Proto + " daddr . meta l4proto . th sport . th dport"
-			set := "@" + setName("cut", f)
-			rules = append(rules, raw(key+" "+set+" update "+set+" { "+key+" timeout 60s } counter name "+strayCounter+" drop",
-				"a connection that was cut stays so while either end goes on"))
-		}
+		rules = append(rules, b.cutRules(raw)...)
 		for _, f := range b.families {
 			for _, side := range []string{"saddr", "daddr"} {
 				rules = append(rules, raw(
@@ -80,6 +75,21 @@ func (b *build) judgeRules(raw func(text, why string) ChainRule) []ChainRule {
 	}{{Egress, "saddr"}, {Ingress, "daddr"}} {
 		for _, f := range b.families {
 			rules = append(rules, raw(f.Proto+" "+side.field+" vmap @"+mapName(side.dir, f), side.dir.String()+" of a pod of this node"))
+		}
+	}
+	return rules
+}
+
+// cutRules drop the packets of connections that were cut, in both directions: the set has them as they began.
+func (b *build) cutRules(raw func(text, why string) ChainRule) []ChainRule {
+	var rules []ChainRule
+	for _, f := range b.families {
+		there := f.Proto + " saddr . " + f.Proto + " daddr . meta l4proto . th sport . th dport"
+		back := f.Proto + " daddr . " + f.Proto + " saddr . meta l4proto . th dport . th sport"
+		set := "@" + setName("cut", f)
+		for _, key := range []string{there, back} {
+			rules = append(rules, raw(key+" "+set+" update "+set+" { "+key+" timeout 60s } counter name "+strayCounter+" drop",
+				"a connection that was cut stays so while either end goes on"))
 		}
 	}
 	return rules

@@ -24,7 +24,7 @@ func layer(dir string) int {
 		return 5
 	case within(dir, "backend/daemon"), within(dir, "backend/doctor"):
 		return 4
-	case within(dir, "backend/kernel"):
+	case within(dir, "backend/kernel"), within(dir, "backend/netfilter"):
 		return 2
 	case dir == "subnet":
 		return 0

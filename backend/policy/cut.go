@@ -1,0 +1,216 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/weft-cni/weft/backend/netfilter"
+)
+
+// cutting is what is known about connections that were cut.
+//
+// To cut one, its entry is deleted from the tracking table, so that its next packet is judged anew. TCP gives itself away:
+// the next segment of either end is no SYN, and is dropped. With UDP the next packet of the end that did not begin, judged
+// alone, may well be allowed, and would open the connection again from behind. So the flow stands in a set of the table, in
+// the direction in which it began, and packets of both directions are dropped while either end goes on.
+type cutting struct {
+	flows map[Flow]time.Time // what we put there, and when: for a table that has to be written anew
+	maybe bool               // the kernel's set may have something
+}
+
+// forgetCut is when a cut flow is no longer written into a new table: the set's own time-out is long over.
+const forgetCut = 10 * time.Minute
+
+// cut ends the connections that the rules do not allow, and lets those begin again that they do.
+func (m *Manager) cut(ctx context.Context, r Ruleset, d Difference, first bool) ([]string, error) {
+	if r.Empty() || !r.cuts() {
+		m.cutting = cutting{}
+		return nil, nil
+	}
+	if first {
+		m.cutting.maybe = true
+	}
+	if d.Empty() && !first {
+		return nil, nil
+	}
+	if err := m.allowAgain(ctx, r, d.rewrite); err != nil {
+		return nil, err
+	}
+	if !d.narrows && !first {
+		return nil, nil
+	}
+	doomed, err := m.doomed(r)
+	if err != nil || len(doomed) == 0 {
+		return nil, err
+	}
+	if err := m.block(ctx, doomed); err != nil {
+		return nil, err
+	}
+	texts := make([]string, len(doomed))
+	for i, c := range doomed {
+		texts[i] = c.flow.String()
+	}
+	list := make([]netfilter.Connection, len(doomed))
+	for i, c := range doomed {
+		list[i] = c.conn
+	}
+	return texts, m.host.Forget(list)
+}
+
+// cuts tells whether connections follow the rules.
+func (r Ruleset) cuts() bool {
+	for _, s := range r.Sets {
+		if s.Kind == Timed {
+			return true
+		}
+	}
+	return false
+}
+
+// tracked is a connection with the flow that it is to the rules.
+type tracked struct {
+	conn netfilter.Connection
+	flow Flow
+}
+
+// doomed finds the connections that are not allowed.
+func (m *Manager) doomed(r Ruleset) ([]tracked, error) {
+	own, err := m.host.Addresses()
+	if err != nil {
+		return nil, err
+	}
+	guarded := r.guarded()
+	var out []tracked
+	err = m.host.Connections(func(c netfilter.Connection) {
+		t := c.Forwarded()
+		if !guarded[t.Src] && !guarded[t.Dst] || own[t.Src] || own[t.Dst] {
+			return
+		}
+		f := Flow{Src: t.Src, Dst: t.Dst, Proto: Proto(t.Proto), SrcPort: t.SrcPort, DstPort: t.DstPort}
+		if !r.Judge(f).Allowed {
+			out = append(out, tracked{c, f})
+		}
+	})
+	return out, err
+}
+
+// guarded are the addresses of this node that policies have a say over.
+func (r Ruleset) guarded() map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for _, f := range families() {
+		s, _ := r.set(setName("guarded", f))
+		for _, e := range s.Elements {
+			out[netipOf(e)] = true
+		}
+	}
+	return out
+}
+
+// block puts flows that TCP does not guard into the table's set.
+func (m *Manager) block(ctx context.Context, list []tracked) error {
+	var flows []Flow
+	for _, c := range list {
+		if c.flow.Proto != UDP && c.flow.Proto != SCTP {
+			continue
+		}
+		if m.cutting.flows == nil {
+			m.cutting.flows = map[Flow]time.Time{}
+		}
+		m.cutting.flows[c.flow] = time.Now()
+		flows = append(flows, c.flow)
+	}
+	return m.writeCut(ctx, flows, nil)
+}
+
+// writeCut adds flows to the set and takes others out.
+func (m *Manager) writeCut(ctx context.Context, add, drop []Flow) error {
+	if len(add)+len(drop) == 0 {
+		return nil
+	}
+	m.cutting.maybe = true
+	return m.write(ctx, func(w writer) {
+		for _, f := range append(drop[:len(drop):len(drop)], add...) { // what has expired cannot be deleted, so it is added first
+			w.tx.Add(cutKey(f))
+		}
+		for _, f := range drop {
+			w.tx.Delete(cutKey(f))
+		}
+		w.sign()
+	})
+}
+
+func cutKey(f Flow) *knftables.Element {
+	set, e := cutElement(f)
+	return &knftables.Element{Set: set, Key: strings.Split(e, " . ")}
+}
+
+// allowAgain takes flows out of the set that the rules allow by now. Lost says that the set was written anew, empty.
+func (m *Manager) allowAgain(ctx context.Context, r Ruleset, lost bool) error {
+	var add, drop []Flow
+	for f, since := range m.cutting.flows {
+		switch {
+		case r.Judge(f).Allowed || time.Since(since) > forgetCut:
+			delete(m.cutting.flows, f)
+		case lost:
+			add = append(add, f)
+		}
+	}
+	if m.cutting.maybe && !lost {
+		there, err := m.listCut(ctx, r)
+		if err != nil {
+			return err
+		}
+		m.cutting.maybe = len(there) > 0
+		for _, f := range there {
+			if r.Judge(f).Allowed {
+				drop = append(drop, f)
+			}
+		}
+	}
+	return m.writeCut(ctx, add, drop)
+}
+
+// listCut reads the set.
+func (m *Manager) listCut(ctx context.Context, r Ruleset) ([]Flow, error) {
+	var out []Flow
+	for _, f := range families() {
+		name := setName("cut", f)
+		if _, ok := r.set(name); !ok {
+			continue
+		}
+		text, err := m.list(ctx, "set", "inet", TableName, name)
+		if err != nil || text == "" {
+			return nil, errors.Join(err)
+		}
+		err = objects(text, func(kind string, o object) {
+			if kind != "set" {
+				return
+			}
+			s, _ := o.set(kind)
+			for _, e := range s.Elements {
+				if flow, ok := parseFlow(e); ok {
+					out = append(out, flow)
+				}
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// String is "10.244.1.5:40000 > 10.244.2.7:53/udp".
+func (f Flow) String() string {
+	proto := f.Proto.String()
+	if f.Proto == 1 || f.Proto == 58 {
+		return fmt.Sprintf("%s > %s/icmp", f.Src, f.Dst)
+	}
+	return fmt.Sprintf("%s > %s/%s", netip.AddrPortFrom(f.Src, f.SrcPort), netip.AddrPortFrom(f.Dst, f.DstPort), proto)
+}

@@ -1,0 +1,219 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/weft-cni/weft/backend/netfilter"
+)
+
+// rereadPeriod is how often the kernel's table is read although nobody was heard to change it.
+const rereadPeriod = time.Minute
+
+// Manager keeps the table of one network namespace as the World wants it.
+//
+// What the kernel holds is read when it may be another than what was written last: at the first Sync, after anybody else's
+// change to our table, after an error, and once a minute. In between, Watch is trusted: each of our transactions signs itself
+// with a mark, so that a transaction on our table without it is known to be another's. Reading 100,000 elements costs half a
+// second; a pod that comes is a write of one element. Without Watch every Sync reads.
+//
+// One goroutine at a time may call Sync, Check and Remove. Watch and Counters may be called beside them.
+type Manager struct {
+	host     netfilter.Host
+	conn     knftables.Interface // for our table; nil until the first use
+	compiler *Compiler
+	mark     string // begins the mark of each of our transactions
+	marks    int
+
+	written  Ruleset   // what the kernel holds, when known
+	known    bool      //
+	readAt   time.Time //
+	watching atomic.Bool
+	foreign  atomic.Bool // somebody else changed our table since it was read
+
+	cutting cutting
+	latest  atomic.Pointer[Ruleset] // for Counters: the one in force
+}
+
+// Result is what a Sync did.
+type Result struct {
+	Changes []string // what was written, in words; empty when all was as wanted
+	Cut     []string // the connections that are no longer allowed, and have been cut
+}
+
+// New makes a Manager for a host. It touches nothing yet.
+func New(h netfilter.Host) *Manager {
+	m := &Manager{host: h, compiler: NewCompiler()}
+	m.mark = "by weft " + hash(fmt.Sprintf("%p %d", m, time.Now().UnixNano()))
+	return m
+}
+
+// Sync makes the kernel's rules those of the World. When it returns without an error they are in force, and connections that
+// they do not allow any more have been cut. What is right already is not written.
+func (m *Manager) Sync(ctx context.Context, w World, c Config) (Result, error) {
+	want := m.compiler.Compile(w, c)
+	have, strange, err := m.have(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	d := difference(have, want, strange)
+	var res Result
+	if !d.Empty() {
+		if err := m.commit(ctx, d, want); err != nil {
+			return Result{}, err
+		}
+		res.Changes = summary(d.Texts)
+	}
+	first := m.latest.Load() == nil
+	m.written, m.known = want, true
+	m.latest.Store(&want)
+	res.Cut, err = m.cut(ctx, want, d, first)
+	return res, err
+}
+
+// Check tells what Sync would change, without touching anything.
+func (m *Manager) Check(ctx context.Context, w World, c Config) ([]string, error) {
+	have, strange, err := m.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return difference(have, Compile(w, c), strange).Texts, nil
+}
+
+// Remove takes our table away, whatever it holds.
+func (m *Manager) Remove(ctx context.Context) ([]string, error) {
+	res, err := m.Sync(ctx, World{}, Config{})
+	return res.Changes, err
+}
+
+// have is what the kernel holds: from memory while nobody else can have changed it.
+func (m *Manager) have(ctx context.Context) (Ruleset, []string, error) {
+	foreign := m.foreign.Swap(false)
+	if m.known && !foreign && m.watching.Load() && time.Since(m.readAt) < rereadPeriod {
+		return m.written, nil, nil
+	}
+	m.known = false
+	r, strange, err := m.read(ctx)
+	m.readAt = time.Now()
+	return r, strange, err
+}
+
+// read reads our table; one that is not there is the empty Ruleset.
+func (m *Manager) read(ctx context.Context) (Ruleset, []string, error) {
+	text, err := m.list(ctx, "table", "inet", TableName)
+	if err != nil {
+		return Ruleset{}, nil, err
+	}
+	return parse(text)
+}
+
+// list runs `nft -j list`. What does not exist lists as the empty text.
+func (m *Manager) list(ctx context.Context, what ...string) (string, error) {
+	text, err := m.host.Run(ctx, "", append([]string{"nft", "-j", "list"}, what...)...)
+	if err != nil && strings.Contains(err.Error(), "No such file or directory") {
+		return "", nil
+	}
+	return text, err
+}
+
+// difference is Diff of a table that may hold what can never be ours.
+func difference(have, want Ruleset, strange []string) Difference {
+	if len(strange) == 0 {
+		return Diff(have, want)
+	}
+	var d Difference
+	for _, text := range strange {
+		d.replace(text)
+	}
+	return d
+}
+
+// commit writes a difference. Something may have come or gone since it was read: then the whole table is written.
+func (m *Manager) commit(ctx context.Context, d Difference, want Ruleset) error {
+	m.known = false
+	err := m.write(ctx, func(w writer) { w.apply(d, want) })
+	if err != nil && !d.rewrite {
+		m.foreign.Store(true)
+		d.rewrite = true
+		err = m.write(ctx, func(w writer) { w.replace(want) })
+	}
+	if err != nil || d.rewrite || d.old.empty() {
+		return err
+	}
+	if err := m.write(ctx, func(w writer) { w.sweep(d.old) }); err != nil {
+		m.foreign.Store(true) // the rules are in force; what is left over is met by the next reading
+	}
+	return nil
+}
+
+// write carries out one transaction on our table.
+func (m *Manager) write(ctx context.Context, fill func(writer)) error {
+	if err := m.open(); err != nil {
+		return err
+	}
+	m.marks++
+	w := writer{tx: m.conn.NewTransaction(), bundle: bundleSize, mark: fmt.Sprintf("%s %d", m.mark, m.marks)}
+	fill(w)
+	m.host.Note("nft", "-f", "-")
+	if err := m.host.Inside(func() error { return m.conn.Run(ctx, w.tx) }); err != nil {
+		return fmt.Errorf("write table inet %s: %w", TableName, err)
+	}
+	return nil
+}
+
+// open finds out whether nft is there and new enough. It is tried again at each use until it succeeds, since the capability
+// or the module that is missing now may come.
+func (m *Manager) open() error {
+	if m.conn != nil {
+		return nil
+	}
+	if _, err := m.host.Find("nft"); err != nil {
+		return err
+	}
+	return m.host.Inside(func() error {
+		conn, err := knftables.New(knftables.InetFamily, TableName)
+		if err != nil {
+			return fmt.Errorf("open nftables (nft 1.0.1 and kernel 5.10 are the floor): %w", err)
+		}
+		m.conn = conn
+		return nil
+	})
+}
+
+func (l leftover) empty() bool { return len(l.chains)+len(l.sets)+len(l.maps)+len(l.counters) == 0 }
+
+// summary keeps a first round with five thousand elements from becoming five thousand log lines.
+func summary(texts []string) []string {
+	const most = 10
+	if len(texts) <= most {
+		return texts
+	}
+	return append(texts[:most:most], fmt.Sprintf("and %d more", len(texts)-most))
+}
+
+// Count is what one policy denied in one direction.
+type Count struct {
+	Policy    string // "namespace/name", or the name of a ClusterPolicy; "" for what no policy is asked about
+	Direction Direction
+	Packets   uint64
+	Bytes     uint64
+}
+
+// Counters reads what was denied since the rules were written. A packet that none of several policies allowed is counted by
+// each of them. Policies that select no pod of this node have no counter, so there are as many at most as these pods have.
+func (m *Manager) Counters(ctx context.Context) ([]Count, error) {
+	r := m.latest.Load()
+	if r == nil || r.Empty() {
+		return nil, nil
+	}
+	text, err := m.list(ctx, "counters", "table", "inet", TableName)
+	if err != nil {
+		return nil, err
+	}
+	return counts(*r, text)
+}

@@ -1,0 +1,57 @@
+package policy
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/weft-cni/weft/backend/netfilter"
+)
+
+// Watch has a value soon after somebody else changed our table. Our own writes do not poke. The channel is closed when ctx
+// ends.
+func (m *Manager) Watch(ctx context.Context) <-chan struct{} {
+	poked := make(chan struct{}, 1)
+	go func() {
+		defer close(poked)
+		defer m.watching.Store(false)
+		s := suspicion{mark: []byte(m.mark)}
+		m.host.Listen(ctx, func(c netfilter.Change) {
+			if c.Lost {
+				m.watching.Store(true) // from here on changes are heard
+			}
+			if !s.hears(c) {
+				return
+			}
+			m.foreign.Store(true)
+			select {
+			case poked <- struct{}{}:
+			default: // one is waiting already, and one is enough
+			}
+		})
+	}()
+	return poked
+}
+
+// suspicion tells our transactions from others'.
+type suspicion struct {
+	mark    []byte
+	touched bool // the transaction that is being heard has changed our table
+	signed  bool // and bears our mark
+}
+
+// hears takes a change, and tells whether somebody else has changed our table.
+func (s *suspicion) hears(c netfilter.Change) bool {
+	switch {
+	case c.Lost:
+		s.touched, s.signed = false, false
+		return true
+	case c.End:
+		foreign := s.touched && !s.signed
+		s.touched, s.signed = false, false
+		return foreign
+	case c.Table == "inet "+TableName:
+		s.touched = true
+		s.signed = s.signed || bytes.Contains(c.Data, s.mark)
+	}
+	return false
+}
