@@ -27,7 +27,8 @@ type Proxy struct {
 	fault    Fault
 	requests []Request
 	conns    map[net.Conn]struct{}
-	closed   bool // new connections are dropped at once
+	closed   bool          // new connections are dropped at once
+	hung     chan struct{} // closed when the proxy goes on; nil while it does not hang
 }
 
 // Request is one that came by.
@@ -64,6 +65,15 @@ func newProxy(t testing.TB, target string) *Proxy {
 // Listen opens a way in, in a namespace or, when ns is nil, here. It returns the URL.
 func (p *Proxy) Listen(t testing.TB, ns *nstest.NS, addr string) string {
 	t.Helper()
+	listener := listen(t, ns, addr)
+	server := &http.Server{Handler: p, ConnState: p.track, ErrorLog: log.New(io.Discard, "", 0)}
+	serve(t, server, func() error { return server.Serve(listener) })
+	return "http://" + listener.Addr().String()
+}
+
+// listen listens in a namespace or, when ns is nil, here.
+func listen(t testing.TB, ns *nstest.NS, addr string) net.Listener {
+	t.Helper()
 	var listener net.Listener
 	open := func() (err error) {
 		listener, err = net.Listen("tcp", addr)
@@ -78,16 +88,19 @@ func (p *Proxy) Listen(t testing.TB, ns *nstest.NS, addr string) string {
 	if err != nil {
 		t.Fatalf("listen on %s: %v", addr, err)
 	}
-	server := &http.Server{Handler: p, ConnState: p.track, ErrorLog: log.New(io.Discard, "", 0)}
+	return listener
+}
+
+// serve runs a server until the test ends.
+func serve(t testing.TB, server *http.Server, run func() error) {
 	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
+	go func() { done <- run() }()
 	t.Cleanup(func() {
-		_ = server.Close() // the listener's error comes out of Serve
+		_ = server.Close() // the listener's error comes out of run
 		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 			t.Errorf("proxy: %v", err)
 		}
 	})
-	return "http://" + listener.Addr().String()
 }
 
 // ServeHTTP answers by the fault, else by the server.
@@ -96,10 +109,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fault := p.fault
 	p.requests = append(p.requests, Request{r.Method, r.URL.Path, r.URL.RawQuery, r.Header.Get("Content-Type"), r.Header.Get("Accept")})
 	p.mu.Unlock()
+	p.wait(r)
 	if fault != nil && fault(w, r) {
 		return
 	}
-	p.handler.ServeHTTP(w, r)
+	p.handler.ServeHTTP(patientWriter{w, p, r}, r)
 }
 
 // SetFault puts a fault in, or takes it out with nil.
