@@ -19,16 +19,18 @@ const (
 func layer(dir string) int {
 	switch {
 	case dir == ".":
-		return 6
+		return 7
 	case within(dir, "backend/cli"):
-		return 5
+		return 6
 	case within(dir, "backend/daemon"), within(dir, "backend/doctor"):
+		return 5
+	case within(dir, "backend/policy/watch"): // asks through subnet/kube
 		return 4
 	case within(dir, "backend/kernel"), within(dir, "backend/netfilter"):
 		return 2
 	case dir == "subnet":
 		return 0
-	case dir == "backend", within(dir, "subnet/ipam"):
+	case dir == "backend", within(dir, "subnet/ipam"), within(dir, "subnet/attach"):
 		return 1
 	default: // subnet/kube and the planners under backend
 		return 3
@@ -43,7 +45,7 @@ var homes = map[string][]string{
 }
 
 // pure lists the packages that reach neither client-go nor netlink, not even through others.
-var pure = []string{"subnet", "subnet/ipam", "cniplugin"}
+var pure = []string{"subnet", "subnet/ipam", "subnet/attach", "cniplugin"}
 
 // arrows checks the direct imports of the product's packages against the layers and homes.
 func arrows(t Tree) []Finding {
@@ -75,7 +77,7 @@ func refuse(from, target string) string {
 		return "the product imports " + to
 	case within(from, "cniplugin"):
 		if !within(to, "cniplugin") && !slices.Contains(pure, to) {
-			return "the shim imports " + to + "; only subnet and subnet/ipam"
+			return "the shim imports " + to + "; only subnet, subnet/ipam and subnet/attach"
 		}
 	case family(from, to):
 		return ""

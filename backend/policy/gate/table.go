@@ -1,0 +1,192 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+
+	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/attach"
+)
+
+const (
+	chainName = "forward"
+	priority  = "filter+5"  // before the policies, though each only drops
+	look      = time.Second // how long a table that was right is taken to be right while it stands
+)
+
+// table is the kernel's "inet weft-gate". Its chain is ours; its sets are filled by the plugin.
+type table struct {
+	netns  string
+	wrap   func(knftables.Interface) knftables.Interface
+	conn   knftables.Interface
+	looked time.Time // when the rules were last seen to be right
+}
+
+// rules drop what is sent from and to held addresses. Neighbour discovery is not a pod's word but its kernel's, and the
+// bridge shows it to this hook as well; a pod that loses it is late to reach its neighbours.
+func rules() []string {
+	out := []string{"icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert } accept"}
+	for _, f := range subnet.Families() {
+		proto := [2]string{"ip", "ip6"}[f]
+		for _, end := range []string{"saddr", "daddr"} {
+			out = append(out, fmt.Sprintf("%s %s @%s counter drop", proto, end, attach.SetName(f)))
+		}
+	}
+	return out
+}
+
+// comment tells a rule by its text, which nft prints otherwise than it was written.
+func comment(rule string) string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(rule)) // never returns an error
+	return fmt.Sprintf("new pods wait for their policies #%08x", h.Sum32())
+}
+
+// ensure makes the table right. It tells whether the table was missing.
+func (t *table) ensure(ctx context.Context) (made bool, err error) {
+	var stands bool
+	if err := t.inside(func() (err error) { stands, err = attach.Stands(); return err }); err != nil {
+		return false, err
+	}
+	if stands && time.Since(t.looked) < look {
+		return false, nil
+	}
+	if stands && t.right(ctx) {
+		t.looked = time.Now()
+		return false, nil
+	}
+	err = t.write(ctx, func(tx *knftables.Transaction) {
+		tx.Add(&knftables.Table{Comment: knftables.PtrTo("kept by weft: new pods wait for their policies")})
+		for _, f := range subnet.Families() {
+			tx.Add(&knftables.Set{Name: attach.SetName(f), Type: [2]string{"ipv4_addr", "ipv6_addr"}[f]})
+		}
+		chain := &knftables.Chain{
+			Name: chainName, Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(knftables.ForwardHook),
+			Priority: knftables.PtrTo(knftables.BaseChainPriority(priority)), Policy: knftables.PtrTo(knftables.AcceptPolicy),
+		}
+		tx.Add(chain)
+		tx.Flush(&knftables.Chain{Name: chainName}) // and never the sets: they are not ours to empty
+		for _, r := range rules() {
+			tx.Add(&knftables.Rule{Chain: chainName, Rule: r, Comment: knftables.PtrTo(comment(r))})
+		}
+	})
+	if err == nil {
+		t.looked = time.Now()
+	}
+	return err == nil && !stands, err
+}
+
+// right looks whether the rules are those that should be there.
+func (t *table) right(ctx context.Context) bool {
+	if t.open() != nil {
+		return false
+	}
+	var have []*knftables.Rule
+	if t.inside(func() (err error) { have, err = t.conn.ListRules(ctx, chainName); return err }) != nil {
+		return false
+	}
+	return slices.EqualFunc(have, rules(), func(r *knftables.Rule, want string) bool {
+		return r.Comment != nil && *r.Comment == comment(want)
+	})
+}
+
+func (t *table) remove(ctx context.Context) error {
+	t.looked = time.Time{}
+	var stands bool
+	if err := t.inside(func() (err error) { stands, err = attach.Stands(); return err }); err != nil || !stands {
+		return err
+	}
+	return t.write(ctx, func(tx *knftables.Transaction) { tx.Delete(&knftables.Table{}) })
+}
+
+// list gives the held addresses.
+func (t *table) list(ctx context.Context) ([]netip.Addr, error) {
+	if err := t.open(); err != nil {
+		return nil, err
+	}
+	var out []netip.Addr
+	for _, f := range subnet.Families() {
+		var elements []*knftables.Element
+		err := t.inside(func() (err error) { elements, err = t.conn.ListElements(ctx, "set", attach.SetName(f)); return err })
+		if err != nil && !knftables.IsNotFound(err) {
+			return nil, fmt.Errorf("list the addresses that are held: %w", err)
+		}
+		for _, e := range elements {
+			if a, err := netip.ParseAddr(e.Key[0]); err == nil {
+				out = append(out, a)
+			}
+		}
+	}
+	return out, nil
+}
+
+func (t *table) hold(addrs []netip.Addr) error {
+	return t.inside(func() error { _, err := attach.Hold(addrs); return err })
+}
+
+func (t *table) release(addrs []netip.Addr) error {
+	return t.inside(func() error { return attach.Release(addrs) })
+}
+
+// open finds nft; it is tried again at each use until it is there.
+func (t *table) open() error {
+	if t.conn != nil {
+		return nil
+	}
+	return t.inside(func() error {
+		conn, err := knftables.New(knftables.InetFamily, attach.TableName)
+		if err != nil {
+			return fmt.Errorf("open nftables (nft 1.0.1 and kernel 5.10 are the floor): %w", err)
+		}
+		if t.wrap != nil {
+			conn = t.wrap(conn)
+		}
+		t.conn = conn
+		return nil
+	})
+}
+
+func (t *table) write(ctx context.Context, fill func(*knftables.Transaction)) error {
+	if err := t.open(); err != nil {
+		return err
+	}
+	tx := t.conn.NewTransaction()
+	fill(tx)
+	if err := t.inside(func() error { return t.conn.Run(ctx, tx) }); err != nil {
+		return fmt.Errorf("write table inet %s: %w", attach.TableName, err)
+	}
+	return nil
+}
+
+// inside calls f on a thread that is in the namespace.
+func (t *table) inside(f func() error) error {
+	if t.netns == "" {
+		return f()
+	}
+	done := make(chan error, 1)
+	go func() { done <- enter(t.netns, f) }()
+	return <-done
+}
+
+// enter never gives its thread back: the runtime ends it with the goroutine, so nothing else runs in the wrong namespace.
+func enter(path string, f func() error) error {
+	runtime.LockOSThread()
+	there, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("open network namespace: %w", err)
+	}
+	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+		return errors.Join(fmt.Errorf("enter network namespace %s: %w", path, err), there.Close())
+	}
+	return errors.Join(f(), there.Close())
+}

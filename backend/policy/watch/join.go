@@ -1,0 +1,170 @@
+package watch
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/weft-cni/weft/backend/policy"
+	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/attach"
+)
+
+// joiner puts together what the API says of the pods of this node and what the CNI plugin noted. The notes know first
+// whose an address is, and last: the API tells of it a second after the pod has it, and goes on telling when a container
+// was ended and its address given to the next.
+type joiner struct {
+	made map[variant]*policy.Pod // by the last join, so that what did not change keeps its pointer
+}
+
+// variant is a pod with other addresses than the API gives it.
+type variant struct {
+	of          *policy.Pod
+	addrs       [2]netip.Addr
+	terminating bool
+}
+
+// local is what is known of this node.
+type local struct {
+	notes  []attach.Note
+	static map[key]string         // static pods: the UID that the kubelet knows them by
+	gone   map[string]*policy.Pod // pods that the API does not have any more, by UID
+}
+
+// join returns the pods with their addresses as they are now, and the addresses of this node whose pod is not known.
+func (j *joiner) join(pods []*policy.Pod, l local) ([]*policy.Pod, []netip.Addr) {
+	made := map[variant]*policy.Pod{}
+	defer func() { j.made = made }()
+	variantOf := func(v variant) *policy.Pod {
+		if v.addrs == v.of.Addrs && v.terminating == v.of.Terminating {
+			return v.of
+		}
+		p := j.made[v]
+		if p == nil {
+			next := *v.of
+			next.Addrs, next.Terminating = v.addrs, v.terminating
+			p = &next
+		}
+		made[v] = p
+		return p
+	}
+	holders := holdersOf(l.notes)
+	held := map[*policy.Pod][][2]netip.Addr{}
+	var gated []netip.Addr
+	for _, n := range l.notes {
+		addrs := ownOf(n, holders)
+		if pod := l.podOf(n, pods); pod != nil {
+			held[pod] = append(held[pod], byFamily(addrs)...)
+			continue
+		}
+		gated = append(gated, addrs...)
+	}
+	out := slices.Clone(pods)
+	for i, p := range out {
+		if !p.Local {
+			continue
+		}
+		v := variant{of: p, addrs: p.Addrs, terminating: p.Terminating}
+		for f, a := range v.addrs {
+			if name, noted := holders[a]; noted && !noteIs(l.notes, name, p, l.static) {
+				v.addrs[f] = netip.Addr{} // the next one has it
+			}
+		}
+		if sets := held[p]; len(sets) > 0 {
+			v.addrs = over(v.addrs, sets[0])
+			out[i] = variantOf(v)
+			delete(held, p)
+			for _, more := range sets[1:] {
+				out = append(out, variantOf(variant{of: p, addrs: more, terminating: p.Terminating}))
+			}
+			continue
+		}
+		out[i] = variantOf(v)
+	}
+	for p, sets := range held { // those that the API has forgotten
+		for _, addrs := range sets {
+			out = append(out, variantOf(variant{of: p, addrs: addrs, terminating: true}))
+		}
+	}
+	if len(out) > len(pods) {
+		slices.SortStableFunc(out, comparePods)
+	}
+	slices.SortFunc(gated, netip.Addr.Compare)
+	return out, slices.Compact(gated)
+}
+
+func comparePods(a, b *policy.Pod) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID),
+		a.Addrs[subnet.IPv4].Compare(b.Addrs[subnet.IPv4]), a.Addrs[subnet.IPv6].Compare(b.Addrs[subnet.IPv6]))
+}
+
+// podOf finds the pod of a note, of those that the API has and of those that it had.
+func (l local) podOf(n attach.Note, pods []*policy.Pod) *policy.Pod {
+	k := key{n.Namespace, n.Pod}
+	i, found := slices.BinarySearchFunc(pods, k, func(p *policy.Pod, k key) int { return key{p.Namespace, p.Name}.compare(k) })
+	if found && pods[i].Local && isPod(n, pods[i], l.static) {
+		return pods[i]
+	}
+	return l.gone[n.UID]
+}
+
+// isPod tells whether a note speaks of a pod.
+func isPod(n attach.Note, p *policy.Pod, static map[key]string) bool {
+	k := key{p.Namespace, p.Name}
+	if k != (key{n.Namespace, n.Pod}) {
+		return false
+	}
+	return n.UID == "" || n.UID == p.UID || n.UID == static[k]
+}
+
+func noteIs(notes []attach.Note, name string, p *policy.Pod, static map[key]string) bool {
+	i := slices.IndexFunc(notes, func(n attach.Note) bool { return n.Name() == name })
+	return i >= 0 && isPod(notes[i], p, static)
+}
+
+// holdersOf gives the latest note of each address.
+func holdersOf(notes []attach.Note) map[netip.Addr]string {
+	slices.SortStableFunc(notes, func(a, b attach.Note) int { return cmp.Compare(b.At, a.At) }) // latest first
+	holders := map[netip.Addr]string{}
+	for _, n := range notes {
+		for _, a := range n.Addrs {
+			if _, taken := holders[a]; !taken {
+				holders[a] = n.Name()
+			}
+		}
+	}
+	return holders
+}
+
+// ownOf are the addresses that no later note names.
+func ownOf(n attach.Note, holders map[netip.Addr]string) (own []netip.Addr) {
+	for _, a := range n.Addrs {
+		if holders[a] == n.Name() {
+			own = append(own, a)
+		}
+	}
+	return own
+}
+
+// byFamily deals addresses out into sets of at most one of a family.
+func byFamily(addrs []netip.Addr) (sets [][2]netip.Addr) {
+	for _, a := range addrs {
+		f := subnet.FamilyOf(a)
+		i := slices.IndexFunc(sets, func(s [2]netip.Addr) bool { return !s[f].IsValid() })
+		if i < 0 {
+			sets, i = append(sets, [2]netip.Addr{}), len(sets)
+		}
+		sets[i][f] = a
+	}
+	return sets
+}
+
+// over lays the addresses of a note over those of the API.
+func over(api, noted [2]netip.Addr) [2]netip.Addr {
+	for f, a := range noted {
+		if a.IsValid() {
+			api[f] = a
+		}
+	}
+	return api
+}

@@ -1,0 +1,94 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Notes is the folder of notes. It lies in /run, since no pod outlives a boot. The agent makes it when it enforces
+// policies; while it is missing nobody writes any.
+type Notes struct{ Dir string }
+
+const tempPrefix = "."
+
+// Make makes the folder.
+func (n Notes) Make() error {
+	if err := os.MkdirAll(n.Dir, 0o700); err != nil {
+		return fmt.Errorf("make the folder of notes: %w", err)
+	}
+	return nil
+}
+
+// Write stores a note, whole or not at all. It is false when there is no folder.
+func (n Notes) Write(note Note) (bool, error) {
+	data, err := note.render()
+	if err != nil {
+		return false, err
+	}
+	temp := filepath.Join(n.Dir, tempPrefix+note.Name())
+	if err := os.WriteFile(temp, data, 0o600); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("write a note: %w", errors.Join(err, ignoreMissing(os.Remove(temp))))
+	}
+	if err := os.Rename(temp, filepath.Join(n.Dir, note.Name())); err != nil {
+		return false, fmt.Errorf("write a note: %w", err)
+	}
+	return true, nil
+}
+
+// Remove takes a note away; without one it does nothing. It returns the note that was there.
+func (n Notes) Remove(containerID, ifName string) (Note, error) {
+	name := Note{ContainerID: containerID, IfName: ifName}.Name()
+	note, err := n.Read(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Note{}, nil
+	}
+	// A note that cannot be read goes too.
+	if err := ignoreMissing(os.Remove(filepath.Join(n.Dir, name))); err != nil {
+		return note, fmt.Errorf("remove a note: %w", err)
+	}
+	return note, nil
+}
+
+// Read reads one by its file's name.
+func (n Notes) Read(name string) (Note, error) {
+	data, err := os.ReadFile(filepath.Join(n.Dir, name))
+	if err != nil {
+		return Note{}, fmt.Errorf("read a note: %w", err)
+	}
+	note, err := ParseNote(data)
+	if err == nil && note.Name() != name {
+		return Note{}, fmt.Errorf("read a note: %s speaks of %s", name, note.Name())
+	}
+	return note, err
+}
+
+// Names lists the files of notes.
+func (n Notes) Names() ([]string, error) {
+	entries, err := os.ReadDir(n.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the notes: %w", err)
+	}
+	var out []string
+	for _, e := range entries {
+		if e.Type().IsRegular() && !strings.HasPrefix(e.Name(), tempPrefix) {
+			out = append(out, e.Name())
+		}
+	}
+	return out, nil
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
