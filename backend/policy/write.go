@@ -9,7 +9,7 @@ import (
 
 // markChain holds one rule that no packet meets. Each of our transactions writes it anew, with a comment that tells the
 // watcher whose the transaction was.
-const markChain = "mark"
+const markChain = "signature"
 
 // bundleSize is how many elements of a new set stand in one command: with one each, 100,000 elements cost nft 170 MB.
 const bundleSize = 500
