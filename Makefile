@@ -55,8 +55,8 @@ cover: ## statements covered in subnet, backend and cniplugin; root, since names
 fuzz: ## run each fuzz target for FUZZTIME (30s)
 	@$(SUITE) -fuzztime $(FUZZTIME) fuzz
 
-bench: ## the benchmarks
-	go test -run '^$$' -bench . -benchmem ./...
+bench: ## what things cost beside a baseline, as a table that goes into docs/performance.md; root, on a machine at rest
+	WEFT_BENCH=full go test -count=1 -v -run TestTheTableOfCosts ./tests/bench
 
 cluster: deps ## a real kubeadm cluster of three nodes on this machine, with weft applied and pods talking
 	@$(MAKE) --no-print-directory image
