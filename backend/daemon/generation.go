@@ -88,6 +88,11 @@ func (g *generation) run(ctx context.Context) error {
 		files.Poke()
 		return err
 	})
+	g.rules.inForce = func(port uint16) {
+		if g.plane.hears(port) {
+			planeLoop.Poke()
+		}
+	}
 	api := g.gate(partAPI, waitRetry, g.contact)
 	var changes kernel.Changes
 	if !g.until(ctx, partPlane, func(context.Context) (err error) {

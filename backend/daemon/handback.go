@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 
 	"github.com/weft-cni/weft/backend/install"
@@ -89,7 +90,8 @@ func flannelConflist(p Paths, log *slog.Logger) error {
 	return err
 }
 
-// removeSpare removes the routes that flannel would not know what to do with: those that lead nowhere.
+// removeSpare removes what flannel would not know what to do with: routes that lead nowhere, and the old device of a change of
+// ports that was not finished.
 func removeSpare(ctx context.Context, log *slog.Logger) error {
 	conn, err := kernel.Open()
 	if err != nil {
@@ -101,6 +103,7 @@ func removeSpare(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	want := have.Clone()
+	maps.DeleteFunc(want.Links, func(name string, _ kernel.Link) bool { return kernel.IsSpareName(name) })
 	for key, route := range have.Routes {
 		if route.Link == "" {
 			delete(want.Routes, key)

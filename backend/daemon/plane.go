@@ -28,8 +28,11 @@ type plane struct {
 	told    *told
 
 	// Port and MACs are chosen once and kept while we run: a device that comes back is the one the peers know.
-	port uint16
-	mac  [2]subnet.MAC
+	port   uint16
+	former []uint16 // heard besides
+	mac    [2]subnet.MAC
+
+	heard atomic.Uint32 // the port for which the rules are in force
 
 	want    kernel.State // of the last round, to tell drift from news
 	applied atomic.Pointer[applied]
@@ -41,7 +44,8 @@ type applied struct {
 	Snapshot subnet.Snapshot
 	Underlay [2]underlay.Underlay
 	VXLAN    vxlan.Config
-	Stale    bool // planned from the state on disk, the API server not having answered yet
+	Former   []uint16 // ports that this node had before, and that peers may still send to
+	Stale    bool     // planned from the state on disk, the API server not having answered yet
 }
 
 // device is the overlay device of the first family in use.
@@ -76,6 +80,7 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 	}
 	next := applied{Conf: in.conf, Snapshot: in.snap, Stale: in.stale}
 	if err := p.choose(&next, host, have); err != nil {
+		p.guard(ctx, in, have)
 		return err, nil
 	}
 	shared := p.shared(next)
@@ -91,7 +96,7 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 	if in.stale {
 		ops = kernel.WithoutPruning(ops)
 	}
-	own, peers = p.apply(ctx, ops, want)
+	own, peers = p.apply(ctx, p.holdSpare(ops), want)
 	peers = errors.Join(peers, shared, kube.CheckYields(in.snap, p.cfg.Iface.AllowShared), overlaps(next, host))
 	if own != nil {
 		return own, peers
@@ -128,6 +133,7 @@ func (p *plane) choose(a *applied, host kernel.Host, have kernel.State) error {
 		if p.port == 0 {
 			var why string
 			p.port, why = vxlan.ChoosePort(b.Port, device.Port, self.Port, a.Snapshot.Peers)
+			p.former = formerPorts(p.port, self, have)
 			p.log.Info("VXLAN port", "port", p.port, "reason", why)
 		}
 		random := func(b []byte) { _, _ = rand.Read(b) }
@@ -150,7 +156,7 @@ func (p *plane) choose(a *applied, host kernel.Host, have kernel.State) error {
 		}
 	}
 	c.Port = p.port
-	a.VXLAN = c
+	a.VXLAN, a.Former = c, p.former
 	return nil
 }
 
@@ -190,6 +196,12 @@ func (p *plane) apply(ctx context.Context, ops []kernel.Op, want kernel.State) (
 	var ownErrs, peerErrs []error
 	done := 0
 	for _, op := range ops {
+		if op.Guard {
+			if len(ownErrs)+len(peerErrs) == 0 { // else pods' packets would have nowhere to go
+				p.applyGuard(ctx, op)
+			}
+			continue
+		}
 		err := p.kernel.Apply(ctx, op)
 		switch {
 		case err == nil:

@@ -19,6 +19,7 @@ type rules struct {
 	metrics *metrics
 	told    *told
 	warn    func(ctx context.Context, reason, text string) // makes an Event of the own Node
+	inForce func(port uint16)                              // is told for which port the rules are in force
 
 	last traffic.Config
 }
@@ -39,6 +40,7 @@ func (r *rules) sync(ctx context.Context, a *applied) error {
 		return err
 	}
 	r.last = c
+	r.inForce(c.Port)
 	return nil
 }
 
@@ -47,7 +49,7 @@ func (r *rules) config(a *applied) traffic.Config {
 	t := r.cfg.Traffic
 	c := traffic.Config{
 		Masquerade: t.Masquerade, RandomFully: t.RandomFully, Exclude: slices.Clone(t.Exclude),
-		Forward: t.Forward, ForwardPlace: traffic.Place(t.ForwardPlace), Port: a.VXLAN.Port, AntiSpoof: t.AntiSpoof,
+		Forward: t.Forward, ForwardPlace: traffic.Place(t.ForwardPlace), Port: a.VXLAN.Port, Mixed: a.Former, AntiSpoof: t.AntiSpoof,
 	}
 	for _, f := range subnet.Families() {
 		if a.VXLAN.VTEPs[f].IsZero() {

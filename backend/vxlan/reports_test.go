@@ -25,6 +25,9 @@ func round(t *testing.T, f *kernel.Fake, cfg vxlan.Config, peers ...subnet.Peer)
 	}
 	var first error
 	for _, op := range kernel.Diff(have, want) {
+		if op.Guard {
+			continue // it has tests of its own, and is neither counted nor waited for
+		}
 		if err := f.Apply(t.Context(), op); err != nil && first == nil {
 			first = err
 		}

@@ -146,6 +146,9 @@ func (a *loopAgent) sync(ctx context.Context) error {
 	}
 	var errs []error
 	for _, op := range kernel.Diff(have, want) {
+		if op.Guard && len(errs) > 0 {
+			continue // pods' packets would have nowhere to go
+		}
 		if err := a.box.Apply(ctx, op); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", op, err))
 		}
