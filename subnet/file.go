@@ -1,6 +1,7 @@
 package subnet
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -48,7 +49,21 @@ func (w Writer) write(path string, data []byte, perm fs.FileMode) error {
 	if locked {
 		removeTemps(dir, base) // nobody else is writing here, so whoever made them is dead
 	}
-	return w.replace(dir, base, data, perm)
+	return nameless(w.replace(dir, base, data, perm))
+}
+
+// nameless takes the name of the temporary file out of an error: it says nothing to anybody, and an error that is worded
+// anew at each try looks like a new one to whoever writes a log.
+func nameless(err error) error {
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return fmt.Errorf("%s: %w", path.Op, path.Err)
+	case errors.As(err, &link):
+		return fmt.Errorf("%s: %w", link.Op, link.Err)
+	}
+	return err
 }
 
 // RemoveTemps removes what writers of a file left that were killed. WriteFile does so too, but only when there is

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,10 @@ import (
 	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/nstest"
 )
+
+// stopBound is within what a stop ends. On a machine that others use as well, each may take ten times as long, and most
+// may not.
+const stopBound = 2 * time.Second
 
 // stride is how many steps lie between two deaths in the short form; with WEFT_RELIABILITY=long an agent dies at each.
 func stride() int {
@@ -45,6 +50,7 @@ func TestAnAgentKilledAtAnyStepOfItsFirstStartLeavesAWholeNodeToTheNextOne(t *te
 		deaths++
 	}
 	t.Logf("%d deaths, from step %d on in strides of %d", deaths, first, stride())
+	w.judgeStops()
 }
 
 func TestAnAgentKilledAtAnyStepOfARepairCostsKnownPeersNoPacket(t *testing.T) {
@@ -75,6 +81,17 @@ func TestAnAgentKilledAtAnyStepOfARepairCostsKnownPeersNoPacket(t *testing.T) {
 	}
 }
 
+// judgeStops holds the stops to their bound.
+func (w *crashWorld) judgeStops() {
+	w.t.Helper()
+	slices.Sort(w.stops)
+	median, worst := w.stops[len(w.stops)/2], w.stops[len(w.stops)-1]
+	w.t.Logf("%d stops by SIGTERM: median %s, worst %s", len(w.stops), median, worst)
+	if median > stopBound {
+		w.t.Errorf("the median stop takes %s, want at most %s", median, stopBound)
+	}
+}
+
 // dieAt lets an agent die at a step, starts a whole one, and holds what is then there to the picture. It reports whether
 // the first agent got through without coming to that step.
 func (w *crashWorld) dieAt(n int, want string) bool {
@@ -98,11 +115,14 @@ func (w *crashWorld) dieAt(n int, want string) bool {
 		}
 		return nil
 	})
-	if left := w.temps(); len(left) > 0 {
-		w.t.Errorf("%s; left over: %v", died, left)
-	}
-	if took := w.stop(whole); took > 2*time.Second {
-		w.t.Errorf("%s; the agent after it took %s to stop", died, took)
+	nstest.Eventually(w.t, crashPatience, func() error { // one that is there for a moment belongs to the living
+		if left := w.temps(); len(left) > 0 {
+			return fmt.Errorf("%s; left over: %v", died, left)
+		}
+		return nil
+	})
+	if took := w.stop(whole); took > 10*stopBound {
+		w.t.Errorf("%s; the agent after it took %s to stop:\n%s", died, took, whole.log)
 	}
 	return through
 }

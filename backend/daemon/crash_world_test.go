@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -39,6 +40,7 @@ type crashWorld struct {
 	admin  *kubernetes.Clientset
 	dir    string
 	cfg    Config
+	stops  []time.Duration // how long each stop by SIGTERM took
 }
 
 // Ready within: a start takes a fraction of a second of an idle machine.
@@ -153,10 +155,36 @@ func (w *crashWorld) meet() (from *nstest.NS, to netip.Addr) {
 	return w.node.Pod(1450, netip.MustParsePrefix("10.244.1.5/24")), netip.MustParseAddr("10.244.2.5")
 }
 
+// crashLog is what an agent says; it is read while it is written.
+type crashLog struct {
+	mu  sync.Mutex // guards buf
+	buf bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *crashLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+// String is all that was said.
+func (l *crashLog) String() string { return l.From(0) }
+
+// From is what was said after the first n bytes.
+func (l *crashLog) From(n int) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()[n:]
+}
+
+// Len is how many bytes were said.
+func (l *crashLog) Len() int { return len(l.String()) }
+
 // agent is a running one.
 type crashAgent struct {
 	cmd   *exec.Cmd
-	log   *bytes.Buffer
+	log   *crashLog
 	steps string
 	ended chan struct{}
 	err   error // of Wait, once ended
@@ -164,13 +192,14 @@ type crashAgent struct {
 
 func (w *crashWorld) start(dies int) *crashAgent {
 	w.t.Helper()
-	a := &crashAgent{log: &bytes.Buffer{}, steps: filepath.Join(w.dir, fmt.Sprintf("steps-%d", dies)), ended: make(chan struct{})}
+	a := &crashAgent{log: &crashLog{}, steps: filepath.Join(w.dir, fmt.Sprintf("steps-%d", dies)), ended: make(chan struct{})}
 	_ = os.Remove(a.steps) // of an earlier run, if there was one
 	text, err := json.Marshal(mortal{Config: w.cfg, Dies: dies, Steps: a.steps})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	a.cmd = exec.Command(os.Args[0])
+	// What the manifest gives the container, and no more: without CAP_DAC_OVERRIDE even root is refused.
+	a.cmd = exec.Command("setpriv", "--bounding-set=-all,+net_admin,+net_raw", os.Args[0])
 	a.cmd.Env = append(os.Environ(), mortalEnv+"="+string(text))
 	a.cmd.Stderr = a.log
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -252,11 +281,13 @@ func (w *crashWorld) stop(a *crashAgent) time.Duration {
 	if a.err != nil {
 		w.t.Errorf("the agent ended with %v after SIGTERM:\n%s", a.err, a.log)
 	}
-	return time.Since(begin)
+	took := time.Since(begin)
+	w.stops = append(w.stops, took)
+	return took
 }
 
-// revision is what every write to the Node changes.
-var revision = regexp.MustCompile(`"ResourceVersion": "[0-9]*"`)
+// revision is what of the own Node changes while nothing changes for the agent.
+var revision = regexp.MustCompile(`"(ResourceVersion|NetworkUnavailable)": "[^"]*"`)
 
 // picture is all that the agent made on the node, as text.
 func (w *crashWorld) picture() string {
