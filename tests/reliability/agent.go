@@ -20,6 +20,7 @@ type Agent struct {
 	node  *Node
 	kube  string // kubeconfig
 	http  *http.Client
+	port  int // of its health server
 
 	mu     sync.Mutex // guards what follows
 	cmd    *exec.Cmd
@@ -40,7 +41,7 @@ type Options struct {
 const DefaultNetConf = `{"Network": "` + Network + `", "Backend": {"Type": "vxlan"}}`
 
 func newAgent(b *Bench, n *Node) *Agent {
-	a := &Agent{bench: b, node: n}
+	a := &Agent{bench: b, node: n, port: healthPort}
 	a.kube = b.API.KubeconfigFor(b.API.Proxy.Listen(b.T, n.NS, "127.0.0.1:0"))
 	a.http = n.client()
 	b.T.Cleanup(a.http.CloseIdleConnections)
@@ -59,7 +60,7 @@ func (a *Agent) Command(o Options) *exec.Cmd {
 		"--kube-subnet-mgr", "--ip-masq", "--iface=" + n.Link, "--kubeconfig-file=" + a.kube, "--net-config-path=" + n.Path("net-conf.json"),
 		"--subnet-file=" + n.Path("run/subnet.env"), "--state-dir=" + n.Path("state"), "--cni-conf-dir=" + n.Path("net.d"),
 		"--cni-bin-dir=" + n.Path("bin"), "--cni-source-dir=" + n.Path("source"), "--cni-data-dir=" + n.Path("cni"),
-		"--netns-dir=" + n.Path("netns"), "--sysctl-dir=/proc/sys/net", "--healthz-ip=127.0.0.1", fmt.Sprintf("--healthz-port=%d", healthPort),
+		"--netns-dir=" + n.Path("netns"), "--sysctl-dir=/proc/sys/net", "--healthz-ip=127.0.0.1", fmt.Sprintf("--healthz-port=%d", a.port),
 	}, o.Args...)...)
 	cmd.Env = append([]string{"NODE_NAME=" + n.Name, "PATH=" + os.Getenv("PATH")}, o.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -212,7 +213,7 @@ func (a *Agent) ask(path string) error {
 
 // Get asks the agent's health server for anything: "/metrics".
 func (a *Agent) Get(path string) (string, error) {
-	resp, err := a.http.Get(fmt.Sprintf("http://127.0.0.1:%d%s", healthPort, path))
+	resp, err := a.http.Get(fmt.Sprintf("http://127.0.0.1:%d%s", a.port, path))
 	if err != nil {
 		return "", err
 	}

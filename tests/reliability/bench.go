@@ -32,7 +32,8 @@ type Bench struct {
 	// Strangers are peers without a machine that a row added to the cluster, for Restored to expect.
 	Strangers []Peer
 
-	hurt time.Time // since when the present fault has done damage
+	hurt    time.Time // since when the present fault has done damage
+	runtime *Runtime  // of the first node, for rows that make pods
 }
 
 // OutsideAddr is the address of the host outside.

@@ -8,7 +8,8 @@ import (
 func groups() []Group {
 	return []Group{
 		{Name: "agent", Faults: agentRows()},
-		{Name: "kernel", Faults: kernelRows()},
+		{Name: "kernel", Faults: append(kernelRows(), firewallRows()...)},
+		{Name: "pods", Faults: podRows()},
 	}
 }
 

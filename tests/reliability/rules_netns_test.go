@@ -1,0 +1,131 @@
+package reliability
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// firewallRows belong to the group "kernel": what others do to rules and to connection tracking.
+func firewallRows() []Fault {
+	const (
+		open = "rules that drop were in force until ours were there again"
+		nat  = "the Service's address is translated by rules that were flushed, too"
+		leak = "new connections are not masqueraded until the rules are there again"
+	)
+	flushed := script("nft flush ruleset", "flush ruleset\n")
+	flushed.Loses, flushed.Leaks, flushed.Worst = nat+"; "+leak, leak, true
+	deleted := script("table inet weft deleted", "delete table inet weft\n")
+	deleted.Loses, deleted.Leaks = leak, leak
+	emptied := script("table inet weft emptied", "flush table inet weft\n")
+	emptied.Loses, emptied.Leaks = leak, leak
+	before := script("a rule put before ours, in our own chain", "insert rule inet weft forward counter drop\n")
+	before.Loses = open
+	added := script("a chain put into our table", "add chain inet weft stranger\nadd rule inet weft stranger counter\n")
+	reload := script("a firewall reloads: all tables flushed and its own filled", reloaded)
+	reload.Loses, reload.Leaks = nat+"; "+open, leak
+	reload.After = func(b *Bench) error { return nft(b, "delete table ip filter\n") }
+	return []Fault{
+		flushed, deleted, emptied, before, added, reload,
+		forward("iptables (nft): FORWARD set to DROP", "iptables-nft", "-P FORWARD DROP"),
+		forward("iptables (nft): FORWARD ends in REJECT", "iptables-nft", "-A FORWARD -j REJECT"),
+		forward("iptables (legacy): FORWARD set to DROP", "iptables-legacy", "-P FORWARD DROP"),
+		forward("iptables (nft): FORWARD flushed while it drops", "iptables-nft", "-P FORWARD DROP", "-F FORWARD"),
+		{
+			Name: "connection tracking full", Note: "262,144 entries; the tunnels are not tracked",
+			Before: func(b *Bench) error {
+				_, err := b.Router.Try("ip", "route", "replace", "blackhole", "198.51.100.0/24")
+				return err
+			},
+			Loses: "the kernel drops what would need a new entry; connections that stand, and the tunnels, go on",
+			Do:    fillConntrack, After: func(b *Bench) error { _, err := b.Nodes[0].NS.Try("conntrack", "-F"); return err },
+		},
+	}
+}
+
+// reloaded is a firewall's reload as it is worst for others: everything goes, and what comes drops what it does not know.
+const reloaded = `flush ruleset
+table ip filter {
+	chain FORWARD {
+		type filter hook forward priority filter; policy drop;
+		ct state established,related accept
+	}
+}
+`
+
+// script is a fault that an nft script makes.
+func script(name, text string) Fault {
+	return Fault{Name: name, Do: func(b *Bench) error { return nft(b, text) }}
+}
+
+func nft(b *Bench, text string) error {
+	_, err := b.Nodes[0].NS.Input(text, "nft", "-f", "-")
+	b.Damaged()
+	return err
+}
+
+// forward is a FORWARD chain that stops everything. It has healed when a new connection from another node's pod is let in,
+// which the traffic's losses show, too.
+func forward(name, program string, rules ...string) Fault {
+	return Fault{
+		Name: name, Loses: "what is sent before our jump is there is dropped",
+		Do: func(b *Bench) error {
+			for _, r := range rules {
+				if err := b.Hurt(b.Nodes[0], program+" "+r); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		Healed: func(b *Bench) error {
+			text, err := b.Nodes[0].NS.Try(program, "-S", "FORWARD")
+			if err != nil {
+				return err
+			}
+			jump, stop := strings.Index(text, "-A FORWARD -"), strings.Index(text, "-j REJECT")
+			if jump < 0 || stop >= 0 && !strings.Contains(text[:stop], "\n-A FORWARD -m comment") {
+				return fmt.Errorf("FORWARD is not opened:\n%s", text)
+			}
+			return b.Restored()
+		},
+		After: func(b *Bench) error {
+			for _, r := range []string{"-P FORWARD ACCEPT", "-F FORWARD"} {
+				if _, err := b.Nodes[0].NS.Try(append([]string{program}, strings.Fields(r)...)...); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// fillConntrack sends datagrams from the first node to a network behind the router, where nobody is, each to another address
+// and port, until the kernel has no room for one more connection.
+func fillConntrack(b *Bench) error {
+	n := b.Nodes[0]
+	var fd int
+	err := n.NS.Do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	end := time.Now().Add(patience)
+	for i := 0; time.Now().Before(end); i++ {
+		to := netip.AddrFrom4([4]byte{198, 51, 100, byte(i >> 14)}).As4()
+		err := unix.Sendto(fd, []byte{0}, 0, &unix.SockaddrInet4{Addr: to, Port: 1024 + i&0x3fff})
+		if err == unix.EPERM { // a full table drops it
+			b.Damaged()
+			return nil
+		}
+		if err != nil && err != unix.ENOBUFS && err != unix.ECONNREFUSED && err != unix.EHOSTUNREACH {
+			return fmt.Errorf("datagram %d: %w", i, err)
+		}
+	}
+	return fmt.Errorf("connection tracking is not full after %v", patience)
+}
