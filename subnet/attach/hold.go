@@ -11,12 +11,20 @@ import (
 	"github.com/weft-cni/weft/subnet"
 )
 
-// TableName is the nftables table, of family inet, that drops what is sent from or to the addresses in its sets. The
-// agent makes it when there are policies, and takes it away when there are none.
+// TableName is the nftables table, of family inet, that drops what is sent from or to the addresses that are held and not
+// free. The agent makes it when there are policies, and takes it away when there are none.
+//
+// There are two sets a family, since the kernel adds an element to a set in 30 microseconds, while a transaction that
+// takes one out waits for a grace period of RCU, 10 milliseconds or more. So an address that is let go becomes free first,
+// and is taken out of both sets when nobody waits for it. An address is free only while it is held: Hold looks after that,
+// and Release takes out of both or of none.
 const TableName = "weft-gate"
 
-// SetName is the set of a family in it.
-func SetName(f subnet.Family) string { return [2]string{"held-ipv4", "held-ipv6"}[f] }
+// HeldSet is the set of a family that the plugin fills.
+func HeldSet(f subnet.Family) string { return [2]string{"held-ipv4", "held-ipv6"}[f] }
+
+// FreeSet is the set of a family that the agent fills.
+func FreeSet(f subnet.Family) string { return [2]string{"free-ipv4", "free-ipv6"}[f] }
 
 // Stands reports whether the table is there, that is, whether new pods have to be held. The kernel is asked and not a
 // file, since it is the kernel that lets packets pass: what it says holds while the agent is away, too, and from the very
@@ -37,39 +45,59 @@ func Stands() (bool, error) {
 	return false, fmt.Errorf("look for table %s: %w", TableName, err)
 }
 
-// Hold puts addresses into the sets. Without the table it does nothing, and says so by false.
+// Hold puts addresses into the held sets, and takes them out of the free ones if they were left there. Without the table
+// it does nothing, and says so by false.
 func Hold(addrs []netip.Addr) (bool, error) {
 	c, err := dial()
 	if err != nil {
 		return false, fmt.Errorf("hold %v: %w", addrs, err)
 	}
 	defer c.close()
-	for _, f := range subnet.Families() {
-		of := slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return subnet.FamilyOf(a) != f })
-		if len(of) == 0 {
-			continue
+	err = c.change(messages(addrs, HeldSet, message{kind: unix.NFT_MSG_NEWSETELEM, flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL})...)
+	if errors.Is(err, unix.EEXIST) {
+		// Held before, by a pod that is gone or by an earlier try: then it may be free, too.
+		for _, a := range addrs {
+			if err := c.change(messages([]netip.Addr{a}, FreeSet, message{kind: unix.NFT_MSG_DELSETELEM})...); err != nil && !missing(err) {
+				return false, fmt.Errorf("hold %v: %w", a, err)
+			}
 		}
-		err := c.change(message{kind: unix.NFT_MSG_NEWSETELEM, flags: unix.NLM_F_CREATE, attrs: elements(f, of)})
-		if missing(err) {
-			return false, nil
-		}
-		if err != nil {
-			return false, fmt.Errorf("hold %v: %w", addrs, err)
-		}
+		err = c.change(messages(addrs, HeldSet, message{kind: unix.NFT_MSG_NEWSETELEM, flags: unix.NLM_F_CREATE})...)
 	}
-	return true, nil
+	switch {
+	case err == nil:
+		return true, nil
+	case missing(err):
+		return false, nil
+	}
+	return false, fmt.Errorf("hold %v: %w", addrs, err)
 }
 
-// Release takes addresses out of the sets; those that are not in them are fine.
+// Free lets packets of addresses pass at once. Those that were not held are held from now on, and free.
+func Free(addrs []netip.Addr) error {
+	c, err := dial()
+	if err != nil {
+		return fmt.Errorf("free %v: %w", addrs, err)
+	}
+	defer c.close()
+	add := message{kind: unix.NFT_MSG_NEWSETELEM, flags: unix.NLM_F_CREATE}
+	err = c.change(append(messages(addrs, HeldSet, add), messages(addrs, FreeSet, add)...)...)
+	if err != nil && !missing(err) {
+		return fmt.Errorf("free %v: %w", addrs, err)
+	}
+	return nil
+}
+
+// Release takes addresses that are held and free out of both sets. One that is not free was held anew, and stays.
 func Release(addrs []netip.Addr) error {
 	c, err := dial()
 	if err != nil {
 		return fmt.Errorf("release %v: %w", addrs, err)
 	}
 	defer c.close()
-	for _, a := range addrs { // one by one: one that is not there would keep the others in
-		f := subnet.FamilyOf(a)
-		err := c.change(message{kind: unix.NFT_MSG_DELSETELEM, attrs: elements(f, []netip.Addr{a})})
+	del := message{kind: unix.NFT_MSG_DELSETELEM}
+	for _, a := range addrs { // one by one: one that was held anew would keep the others in
+		one := []netip.Addr{a}
+		err := c.change(append(messages(one, FreeSet, del), messages(one, HeldSet, del)...)...)
 		if err != nil && !missing(err) {
 			return fmt.Errorf("release %v: %w", a, err)
 		}
@@ -77,17 +105,29 @@ func Release(addrs []netip.Addr) error {
 	return nil
 }
 
+// messages makes one for each family that has addresses.
+func messages(addrs []netip.Addr, set func(subnet.Family) string, m message) (out []message) {
+	for _, f := range subnet.Families() {
+		of := slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return subnet.FamilyOf(a) != f })
+		if len(of) > 0 {
+			m.attrs = elements(set(f), of)
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
 // missing tells that there is no such table, set or element.
 func missing(err error) bool { return errors.Is(err, unix.ENOENT) }
 
 // elements is the body of a message about elements of a set.
-func elements(f subnet.Family, addrs []netip.Addr) []byte {
+func elements(set string, addrs []netip.Addr) []byte {
 	var list []byte
 	for _, a := range addrs {
 		key := attr(unix.NFTA_DATA_VALUE, a.AsSlice())
 		list = append(list, nested(unix.NFTA_LIST_ELEM, nested(unix.NFTA_SET_ELEM_KEY, key))...)
 	}
 	out := text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
-	out = append(out, text(unix.NFTA_SET_ELEM_LIST_SET, SetName(f))...)
+	out = append(out, text(unix.NFTA_SET_ELEM_LIST_SET, set)...)
 	return append(out, nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, list)...)
 }

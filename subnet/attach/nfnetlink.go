@@ -49,19 +49,27 @@ func (c *conn) close() { _ = unix.Close(c.fd) } // nothing is buffered in it
 // ask sends a question; only whether it can be answered is of interest.
 func (c *conn) ask(m message) error {
 	m.flags |= unix.NLM_F_ACK
-	return c.exchange(c.frame(unix.NFNL_SUBSYS_NFTABLES<<8|m.kind, unix.NFPROTO_INET, 0, m))
+	return c.exchange(c.frame(unix.NFNL_SUBSYS_NFTABLES<<8|m.kind, unix.NFPROTO_INET, 0, m), c.seq, c.seq)
 }
 
-// change sends a transaction of one message.
-func (c *conn) change(m message) error {
-	m.flags |= unix.NLM_F_ACK
-	out := c.frame(unix.NFNL_MSG_BATCH_BEGIN, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES, message{})
-	out = append(out, c.frame(unix.NFNL_SUBSYS_NFTABLES<<8|m.kind, unix.NFPROTO_INET, 0, m)...)
-	return c.exchange(append(out, c.frame(unix.NFNL_MSG_BATCH_END, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES, message{})...))
+// change sends a transaction. The error is that of the first message that failed; then none was carried out.
+func (c *conn) change(ms ...message) error {
+	begin := message{}
+	out := c.frame(unix.NFNL_MSG_BATCH_BEGIN, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES, begin)
+	first := c.seq
+	for i, m := range ms {
+		if i == len(ms)-1 {
+			m.flags |= unix.NLM_F_ACK
+		}
+		out = append(out, c.frame(unix.NFNL_SUBSYS_NFTABLES<<8|m.kind, unix.NFPROTO_INET, 0, m)...)
+	}
+	last := c.seq
+	return c.exchange(append(out, c.frame(unix.NFNL_MSG_BATCH_END, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES, begin)...), first, last)
 }
 
-// exchange sends and reads until the one acknowledgement is there.
-func (c *conn) exchange(out []byte) error {
+// exchange sends and reads until the last message is answered, or the first one, without which the others are not looked
+// at, is refused.
+func (c *conn) exchange(out []byte, first, last uint32) (failed error) {
 	if err := unix.Sendto(c.fd, out, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("send to netfilter: %w", err)
 	}
@@ -72,7 +80,7 @@ func (c *conn) exchange(out []byte) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("read from netfilter: %w", err)
+			return errors.Join(failed, fmt.Errorf("read from netfilter: %w", err))
 		}
 		messages, err := syscall.ParseNetlinkMessage(buf[:n])
 		if err != nil {
@@ -82,10 +90,12 @@ func (c *conn) exchange(out []byte) error {
 			if m.Header.Type != unix.NLMSG_ERROR || len(m.Data) < 4 {
 				continue // the answer itself, before its acknowledgement
 			}
-			if code := int32(binary.NativeEndian.Uint32(m.Data)); code != 0 {
-				return syscall.Errno(-code)
+			if code := int32(binary.NativeEndian.Uint32(m.Data)); code != 0 && failed == nil {
+				failed = syscall.Errno(-code)
 			}
-			return nil
+			if m.Header.Seq == last || m.Header.Seq == first {
+				return failed
+			}
 		}
 	}
 }

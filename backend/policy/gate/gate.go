@@ -27,6 +27,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -55,6 +56,7 @@ type Gate struct {
 	table   table
 	changed chan struct{} // holds one token when notes came or went
 	ready   chan struct{} // closed when notes have been read once
+	tidy    chan struct{} // holds one token when there is something in old
 
 	// mu protects the fields below: questions, the reader of notes and the policies' loop meet in them.
 	mu      sync.Mutex
@@ -62,13 +64,14 @@ type Gate struct {
 	known   map[string]attach.Note // by name
 	free    map[string]attach.Note // of these, the ones whose addresses are held no longer
 	waiting map[string][]chan struct{}
-	swept   bool // what an agent before us left in the sets has been looked through
+	swept   bool         // what an agent before us left in the sets has been looked through
+	old     []netip.Addr // free, and to be taken out of the sets
 }
 
 // New makes a Gate. It touches nothing yet.
 func New(cfg Config) *Gate {
 	g := &Gate{
-		cfg: cfg, log: cfg.Log, changed: make(chan struct{}, 1), ready: make(chan struct{}),
+		cfg: cfg, log: cfg.Log, changed: make(chan struct{}, 1), ready: make(chan struct{}), tidy: make(chan struct{}, 1),
 		known: map[string]attach.Note{}, free: map[string]attach.Note{}, waiting: map[string][]chan struct{}{},
 	}
 	g.notes, g.socket = attach.Paths(cfg.SubnetFile)

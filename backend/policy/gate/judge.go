@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/weft-cni/weft/backend/policy"
 	"github.com/weft-cni/weft/subnet/attach"
@@ -27,12 +29,12 @@ func (g *Gate) Judged(ctx context.Context, w policy.World) error {
 		return nil
 	}
 	in := inWorld(w)
-	var errs []error
+	errs := []error{nil}
+	if !swept {
+		errs[0] = g.sweep(ctx)
+	}
 	for _, n := range held {
 		errs = append(errs, g.judge(n, in))
-	}
-	if !swept {
-		errs = append(errs, g.sweep(ctx))
 	}
 	return errors.Join(errs...)
 }
@@ -47,19 +49,60 @@ func (g *Gate) judge(n attach.Note, in map[netip.Addr]bool) error {
 		}
 		judged = judged && pod
 	}
-	if err := g.table.release(n.Addrs); err != nil {
-		return err
+	g.mu.Lock()
+	was, done := g.free[n.Name()]
+	done = done && was.Equal(n)
+	asked := len(g.waiting[n.Name()]) > 0
+	g.mu.Unlock()
+	if _, err := g.notes.Read(n.Name()); err != nil && !asked {
+		return nil // the pod is gone, and its address may be the next one's already
+	}
+	if !done {
+		if err := g.table.free(n.Addrs); err != nil {
+			return err
+		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if now, there := g.known[n.Name()]; !there || !now.Equal(n) {
 		return nil
 	}
-	g.free[n.Name()] = n
+	if !done {
+		g.free[n.Name()] = n
+		g.release(n.Addrs)
+	}
 	if judged {
 		g.answer(n.Name())
 	}
 	return nil
+}
+
+// release has addresses that are free taken out of the sets, some time soon. The lock is held.
+func (g *Gate) release(addrs []netip.Addr) {
+	g.old = append(g.old, addrs...)
+	select {
+	case g.tidy <- struct{}{}:
+	default:
+	}
+}
+
+// clean takes free addresses out of the sets. It has a goroutine of its own, since the kernel takes ten milliseconds for
+// each.
+func (g *Gate) clean(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-g.tidy:
+		}
+		g.mu.Lock()
+		old := g.old
+		g.old = nil
+		g.mu.Unlock()
+		if err := g.table.release(old); err != nil {
+			return err
+		}
+	}
 }
 
 // inWorld gives the addresses of this node that a World knows; true for those whose pod it knows.
@@ -81,37 +124,51 @@ func inWorld(w policy.World) map[netip.Addr]bool {
 	return in
 }
 
-// sweep lets go the addresses that nobody has a note of: their pods went while no agent was there, and the plugin was
-// stopped before it could release them.
+// sweep looks through the sets once: pods whose addresses are not held need not be let go, and addresses that nobody has a
+// note of are let go, since their pods went while no agent was there.
 func (g *Gate) sweep(ctx context.Context) error {
+	select {
+	case <-g.ready:
+	default:
+		return nil // what is noted is not known yet
+	}
 	held, err := g.table.list(ctx)
 	if err != nil {
 		return err
 	}
-	g.mu.Lock()
-	noted := map[netip.Addr]bool{}
-	for _, n := range g.known {
-		for _, a := range n.Addrs {
-			noted[a] = true
-		}
-	}
-	g.mu.Unlock()
-	var stale []netip.Addr
-	for _, a := range held {
-		if !noted[a] {
-			stale = append(stale, a)
-		}
-	}
+	stale := g.unnoted(held)
 	if len(stale) > 0 {
 		g.log.Info("addresses that no pod has are let go", "addresses", stale)
-		if err := g.table.release(stale); err != nil {
+		if err := g.table.free(stale); err != nil {
 			return err
 		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.swept = true
+	g.release(stale)
 	return nil
+}
+
+// unnoted picks the addresses that nobody has a note of, and marks the pods that are not held.
+func (g *Gate) unnoted(held []netip.Addr) []netip.Addr {
+	stale := map[netip.Addr]bool{}
+	for _, a := range held {
+		stale[a] = true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for name, n := range g.known {
+		if !slices.ContainsFunc(n.Addrs, func(a netip.Addr) bool { return stale[a] }) {
+			g.free[name] = n
+		}
+	}
+	for _, n := range g.known {
+		for _, a := range n.Addrs {
+			delete(stale, a)
+		}
+	}
+	return slices.SortedFunc(maps.Keys(stale), netip.Addr.Compare)
 }
 
 // ask is a question of the plugin: it blocks until the pod is judged.

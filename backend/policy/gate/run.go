@@ -20,7 +20,7 @@ func (g *Gate) Run(ctx context.Context) error {
 	for _, task := range []struct {
 		what string
 		do   func(context.Context) error
-	}{{"read notes", g.read}, {"answer the CNI plugin", g.listen}} {
+	}{{"read notes", g.read}, {"answer the CNI plugin", g.listen}, {"let addresses go", g.clean}} {
 		tasks.Go(func() {
 			for said := ""; ctx.Err() == nil; {
 				err := task.do(ctx)

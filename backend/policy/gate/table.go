@@ -39,7 +39,7 @@ func rules() []string {
 	for _, f := range subnet.Families() {
 		proto := [2]string{"ip", "ip6"}[f]
 		for _, end := range []string{"saddr", "daddr"} {
-			out = append(out, fmt.Sprintf("%s %s @%s counter drop", proto, end, attach.SetName(f)))
+			out = append(out, fmt.Sprintf("%s %s @%s %s %s != @%s counter drop", proto, end, attach.HeldSet(f), proto, end, attach.FreeSet(f)))
 		}
 	}
 	return out
@@ -68,7 +68,9 @@ func (t *table) ensure(ctx context.Context) (made bool, err error) {
 	err = t.write(ctx, func(tx *knftables.Transaction) {
 		tx.Add(&knftables.Table{Comment: knftables.PtrTo("kept by weft: new pods wait for their policies")})
 		for _, f := range subnet.Families() {
-			tx.Add(&knftables.Set{Name: attach.SetName(f), Type: [2]string{"ipv4_addr", "ipv6_addr"}[f]})
+			for _, name := range []string{attach.HeldSet(f), attach.FreeSet(f)} {
+				tx.Add(&knftables.Set{Name: name, Type: [2]string{"ipv4_addr", "ipv6_addr"}[f]})
+			}
 		}
 		chain := &knftables.Chain{
 			Name: chainName, Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(knftables.ForwardHook),
@@ -117,7 +119,7 @@ func (t *table) list(ctx context.Context) ([]netip.Addr, error) {
 	var out []netip.Addr
 	for _, f := range subnet.Families() {
 		var elements []*knftables.Element
-		err := t.inside(func() (err error) { elements, err = t.conn.ListElements(ctx, "set", attach.SetName(f)); return err })
+		err := t.inside(func() (err error) { elements, err = t.conn.ListElements(ctx, "set", attach.HeldSet(f)); return err })
 		if err != nil && !knftables.IsNotFound(err) {
 			return nil, fmt.Errorf("list the addresses that are held: %w", err)
 		}
@@ -132,6 +134,10 @@ func (t *table) list(ctx context.Context) ([]netip.Addr, error) {
 
 func (t *table) hold(addrs []netip.Addr) error {
 	return t.inside(func() error { _, err := attach.Hold(addrs); return err })
+}
+
+func (t *table) free(addrs []netip.Addr) error {
+	return t.inside(func() error { return attach.Free(addrs) })
 }
 
 func (t *table) release(addrs []netip.Addr) error {
