@@ -438,7 +438,7 @@ func dialIn(ns *nstest.NS) func(context.Context, string, string) (net.Conn, erro
 		var conn net.Conn
 		err := ns.Do(func() (err error) {
 			// A numeric address only: a name would be looked up by another goroutine, outside.
-			conn, err = (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, network, netip.MustParseAddrPort(addr).String())
+			conn, err = kube.NewDialer().DialContext(ctx, network, netip.MustParseAddrPort(addr).String())
 			return err
 		})
 		return conn, err

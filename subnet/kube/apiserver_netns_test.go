@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -80,8 +82,13 @@ type agent struct {
 }
 
 func (w *world) client() *kube.Client {
+	return w.clientOf(kube.ClientOptions{KubeconfigFile: w.api.Kubeconfig})
+}
+
+func (w *world) clientOf(o kube.ClientOptions) *kube.Client {
 	w.Helper()
-	c, err := kube.NewClient(kube.ClientOptions{KubeconfigFile: w.api.Kubeconfig, UserAgent: "weft/test"})
+	o.UserAgent = "weft/test"
+	c, err := kube.NewClient(o)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -90,25 +97,58 @@ func (w *world) client() *kube.Client {
 
 func (w *world) source(name string, lastGood ...subnet.Peer) *kube.Source {
 	w.Helper()
-	s := kube.NewSource(kube.SourceConfig{
-		Client: w.client(), NodeName: name, LastGood: lastGood, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Rules: kube.Rules{Prefix: flannelPrefix, BackendType: "vxlan", Networks: podNetwork()},
-	})
+	return w.run(kube.SourceConfig{Client: w.client(), NodeName: name, LastGood: lastGood})
+}
+
+// run runs a source until the test ends.
+func (w *world) run(cfg kube.SourceConfig) *kube.Source {
+	w.Helper()
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	cfg.Rules = kube.Rules{Prefix: flannelPrefix, BackendType: "vxlan", Networks: podNetwork()}
+	s := kube.NewSource(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	w.Cleanup(func() {
 		cancel()
+		began := time.Now()
 		select {
 		case err := <-done:
 			if err != nil {
 				w.Error(err)
 			}
-		case <-time.After(5 * time.Second):
-			w.Error("Run goes on 5 s after its context ended")
+			if took := time.Since(began); took > 2*time.Second {
+				w.Logf("Run ended %v after its context", took)
+			}
+		case <-time.After(20 * time.Second):
+			w.Error("Run goes on 20 s after its context ended")
 		}
 	})
 	return s
+}
+
+// spoken is a log that remembers its lines from Info on.
+type spoken struct {
+	mu   sync.Mutex // guards text
+	text []string
+}
+
+func (s *spoken) logger() *slog.Logger { return slog.New(slog.NewTextHandler(s, nil)) }
+
+// Write implements io.Writer: a handler writes one line at a time.
+func (s *spoken) Write(line []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text = append(s.text, string(line))
+	return len(line), nil
+}
+
+func (s *spoken) lines() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.text)
 }
 
 // start runs an agent: it syncs on each change and a second after each error, as backend.Loop does.
@@ -262,6 +302,16 @@ func TestAgainstARealAPIServer(t *testing.T) {
 		{"P-12 bad nodes are skipped one by one and come back", testProblems},
 		{"K-07 unregistering takes off what is ours", testK07},
 		{"flannel's own ClusterRole is enough", testFlannelRole},
+		{"no outage changes the view, and what happened meanwhile is seen after it", testOutages},
+		{"a source that starts in an outage comes up after it", testStartsInOutages},
+		{"a server that lags behind takes nobody back in time", testLagging},
+		{"K-08 a restored backup is followed", testRestored},
+		{"a certificate of another authority is trusted as soon as its bundle is there", testNewAuthority},
+		{"a token that was replaced is used at once", testNewToken},
+		{"a connection that only one side knows of is found out", testHalfOpen},
+		{"P-08 fifty nodes that join in a second are all seen", testFiftyJoin},
+		{"L-02 five thousand updates in a second are a few snapshots", testStorm},
+		{"P-12 hostile nodes are named in short, clean words", testHostile},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Cleanup(func() { api.Proxy.SetFault(nil); api.Proxy.Open() })

@@ -20,7 +20,7 @@ import (
 // carrier takes requests to the API server. Whom to trust and who we are lies in files, and those are replaced while we
 // run: the CA bundle when the cluster's certificates are, a kubeconfig when its user is. client-go looks at the CA bundle
 // every five minutes and at a kubeconfig never; here both are read again as soon as one side turns the other away, so
-// that the next try, within a second, goes through. (A token that has a file of its own is client-go's business: a 401
+// that the request goes through after all. (A token that has a file of its own is client-go's business: a 401
 // makes it read that.)
 type carrier struct {
 	load func() (*rest.Config, error)
@@ -44,15 +44,34 @@ func newCarrier(config *rest.Config, load func() (*rest.Config, error)) (*carrie
 	return &carrier{load: load, config: config, next: next}, nil
 }
 
-// RoundTrip passes a request on.
+// RoundTrip passes a request on, and once more at once when the files turn out to be new.
 func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := c.current().RoundTrip(r)
+	if !turnedAway(resp, err) || !c.refresh(time.Now()) {
+		return resp, err
+	}
+	again := r.Clone(r.Context())
+	if r.Body != nil && r.Body != http.NoBody {
+		if r.GetBody == nil {
+			return resp, err
+		}
+		body, bodyErr := r.GetBody()
+		if bodyErr != nil {
+			return resp, err
+		}
+		again.Body = body
+	}
+	if resp != nil {
+		_ = resp.Body.Close() // its refusal is of no more interest
+	}
+	return c.current().RoundTrip(again)
+}
+
+// turnedAway tells whether one side does not believe the other who it is.
+func turnedAway(resp *http.Response, err error) bool {
 	var untrusted *tls.CertificateVerificationError
 	var alert tls.AlertError
-	if resp != nil && resp.StatusCode == http.StatusUnauthorized || errors.As(err, &untrusted) || errors.As(err, &alert) {
-		c.refresh(time.Now())
-	}
-	return resp, err
+	return resp != nil && resp.StatusCode == http.StatusUnauthorized || errors.As(err, &untrusted) || errors.As(err, &alert)
 }
 
 func (c *carrier) current() http.RoundTripper {
@@ -61,24 +80,26 @@ func (c *carrier) current() http.RoundTripper {
 	return c.next
 }
 
-// refresh reads the files. What cannot be read or used changes nothing: files are seen half written.
-func (c *carrier) refresh(now time.Time) {
+// refresh reads the files and reports whether they say anything new. What cannot be read or used changes nothing: files are
+// seen half written.
+func (c *carrier) refresh(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now.Sub(c.looked) < reread {
-		return
+		return false
 	}
 	c.looked = now
 	config, err := c.load()
 	if err != nil || sameTrust(config, c.config) {
-		return
+		return false
 	}
 	next, err := rest.TransportFor(config)
 	if err != nil {
-		return
+		return false
 	}
 	utilnet.CloseIdleConnectionsFor(c.next)
 	c.config, c.next = config, next
+	return true
 }
 
 // sameTrust compares whom two configurations trust and who they say we are.
@@ -106,12 +127,12 @@ func inlineCA(config *rest.Config) error {
 // silence is how long the kernel waits for any word of the other end before it gives a connection up.
 const silence = 3 * time.Second
 
-// newDialer makes connections that notice their end. A watch is silent for minutes, so nothing but the kernel's own
+// NewDialer makes connections that notice their end. A watch is silent for minutes, so nothing but the kernel's own
 // probes tells that a server or a firewall has lost the connection: a server that came back without it answers the next
 // probe, a second later, by a reset. A shorter dial timeout than client-go's: a lost SYN is sent again after 1, 3, 7, 15
 // and 31 seconds, and a connection that is waited for would be made that much later than the way is free. Likewise data
 // that was lost: after three seconds without an acknowledgement a new connection is faster than the next repetition.
-func newDialer() *net.Dialer {
+func NewDialer() *net.Dialer {
 	return &net.Dialer{
 		Timeout:         2 * time.Second,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 3},

@@ -101,7 +101,7 @@ func loadConfig(o ClientOptions) (*rest.Config, error) {
 	if o.UserAgent != "" {
 		config.UserAgent = o.UserAgent
 	}
-	config.Dial = newDialer().DialContext
+	config.Dial = NewDialer().DialContext
 	if o.Dial != nil {
 		config.Dial = o.Dial
 	}

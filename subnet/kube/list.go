@@ -40,7 +40,13 @@ func Streamed[T any, P Message[T]](rc rest.Interface, resource string, slim func
 			}
 			return slimList(list, slim)
 		}
-		body, err := real.Get().Resource(resource).VersionedParams(&o, scheme.ParameterCodec).Stream(ctx)
+		request := real.Get().Resource(resource).VersionedParams(&o, scheme.ParameterCodec)
+		if o.ResourceVersion != "" && o.ResourceVersion != "0" {
+			// A server that has never seen the version waits for it for three seconds and then asks us to come again, which
+			// client-go would do ten times; the one who asks for the list knows better.
+			request.MaxRetries(0)
+		}
+		body, err := request.Stream(ctx)
 		if err != nil {
 			return nil, err
 		}

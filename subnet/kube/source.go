@@ -35,6 +35,7 @@ type Source struct {
 	dirty   chan struct{} // holds one token when the store changed since the last build
 	changed chan struct{} // holds one token when a snapshot is there that was not fetched
 
+	again     atomic.Int32 // how often in a row the answer was "list again"
 	published atomic.Pointer[published]
 	clusterID atomic.Pointer[string]
 }
@@ -143,9 +144,14 @@ func (s *Source) readClusterID(ctx context.Context) {
 	}
 }
 
+// mostAgain is how often in a row "list again" is well: a watch and the two lists that a reflector then tries.
+const mostAgain = 3
+
 // note takes how a list or a watch was answered, and logs what is news.
 func (s *Source) note(err error) {
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+		s.again.Store(0)
+	} else if s.again.Add(1) <= mostAgain {
 		err = nil // "list again" is an answer like any other
 	}
 	if !s.answers.note(err, time.Now()) {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -71,6 +72,10 @@ func (n *newest) guard(k Kind, client *Client, log *slog.Logger) Kind {
 			o.ResourceVersion, o.ResourceVersionMatch, o.Limit = known, metav1.ResourceVersionMatchNotOlderThan, 0
 		}
 		obj, version, err := versioned(list(ctx, o))
+		if apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) { // the server has never seen it, and waited for it
+			o.ResourceVersion, o.ResourceVersionMatch = "", ""
+			obj, version, err = versioned(list(ctx, o))
+		}
 		if err != nil || o.Continue != "" || !n.older(version) {
 			return obj, err
 		}
