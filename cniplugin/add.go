@@ -19,8 +19,10 @@ import (
 type attachment struct {
 	owner   ipam.Owner
 	path    string // CNI_PATH
+	self    string // our own type in it
 	records ipam.Records
 	record  ipam.Record // what the delegate is given
+	gate    gate
 	subnets []netip.Prefix
 	lock    *ipam.Lock
 	began   time.Time
@@ -36,7 +38,7 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	if _, ok := c.IPAM["ranges"]; ok {
 		p.note("ipam.ranges is replaced by the node's subnet out of %s", c.SubnetFile)
 	}
-	a := attachment{owner: ownerOf(args), path: args.Path, records: c.records(), began: time.Now()}
+	a := attachment{owner: ownerOf(args), path: args.Path, self: c.Type, records: c.records(), began: time.Now()}
 	ctx, cancel := context.WithTimeout(p.ctx, p.lockWait)
 	defer cancel()
 	// Before the wait for subnet.env, so that a DEL that comes meanwhile has its say after us.
@@ -54,6 +56,9 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	}
 	a.subnets = n.Subnets
 	if a.record, err = recordOf(c, n); err != nil {
+		return err
+	}
+	if a.gate, err = gateOf(args, c.SubnetFile); err != nil {
 		return err
 	}
 	out, err := p.attach(a)
@@ -96,12 +101,15 @@ func (p plugin) attach(a attachment) ([]byte, error) {
 			p.note("%v", err)
 		}
 	}
-	out, err := p.run(p.ctx, call{kind: a.record.Type, path: a.path, conf: a.record.Raw, lock: a.lock, limit: p.runLimit})
+	out, err := p.run(p.ctx, call{kind: a.record.Type, path: a.path, conf: a.gate.stage(a.record.Raw, a.self, a.path), lock: a.lock, limit: p.runLimit})
 	if err == nil {
 		err = b.verify(out)
 	}
 	if syncErr := durable(); err == nil && syncErr != nil {
 		err = fail(types.ErrIOFailure, "%v", syncErr)
+	}
+	if err == nil {
+		err = p.enter(a.gate, out)
 	}
 	if err == nil && p.ctx.Err() != nil {
 		err = fail(types.ErrTryAgainLater, "the runtime gave up")

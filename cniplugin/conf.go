@@ -17,6 +17,7 @@ type object map[string]json.RawMessage
 type netConf struct {
 	CNIVersion    string          `json:"cniVersion"`
 	Name          string          `json:"name"`
+	Type          string          `json:"type"` // our own, under which the runtime found us
 	SubnetFile    string          `json:"subnetFile"`
 	DataDir       string          `json:"dataDir"`
 	Delegate      object          `json:"delegate"`

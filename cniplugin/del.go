@@ -42,6 +42,7 @@ func (p plugin) del(args *skel.CmdArgs) error {
 		if err := freeRest(p.ctx, c, owner); err != nil {
 			return fail(types.ErrIOFailure, "%v", err)
 		}
+		p.leave(c.SubnetFile, owner)
 		return records.Remove(owner)
 	})
 }

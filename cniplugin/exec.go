@@ -27,6 +27,8 @@ type call struct {
 	env   map[string]string // CNI_ variables that differ from our own
 	lock  *ipam.Lock        // inherited, so that the lock outlives us; may be nil
 	limit time.Duration
+
+	inGroup bool // ends with our own process group, not with one of its own
 }
 
 // run executes a plugin and returns what it printed. An error of the plugin comes back as *types.Error, as it was.
@@ -56,7 +58,7 @@ func (p plugin) runOnce(ctx context.Context, file string, c call) ([]byte, error
 	defer std.close()
 	attr := &syscall.ProcAttr{
 		Env: withVars(p.environ, c.env), Files: std.files(),
-		Sys: &syscall.SysProcAttr{Setpgid: true}, // a group of its own, so that the address management it starts ends with it
+		Sys: &syscall.SysProcAttr{Setpgid: !c.inGroup}, // a group of its own, so that the address management it starts ends with it
 	}
 	if c.lock != nil {
 		attr.Files = append(attr.Files, c.lock.File().Fd())
@@ -65,8 +67,12 @@ func (p plugin) runOnce(ctx context.Context, file string, c call) ([]byte, error
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", file, err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(-pid, syscall.SIGKILL) }) // or it was quicker
-	runtime.Gosched()                                                                  // lets the writing of the record begin; waiting would hold the processor for a while
+	target := -pid
+	if c.inGroup {
+		target = pid
+	}
+	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(target, syscall.SIGKILL) }) // or it was quicker
+	runtime.Gosched()                                                                    // lets the writing of the record begin; waiting would hold the processor for a while
 	exit, err := wait(pid, stop)
 	if err != nil {
 		return nil, fmt.Errorf("wait for %s: %w", file, err)

@@ -89,6 +89,7 @@ func (s sweep) release(owner ipam.Owner, name string) error {
 				return err
 			}
 		}
+		s.leave(s.conf.SubnetFile, owner)
 		return s.records.RemoveName(name)
 	})
 }

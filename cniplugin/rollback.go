@@ -32,6 +32,7 @@ func (p plugin) rollback(a attachment, cause error) error {
 	if err := a.freeUnfinished(ctx); err != nil {
 		p.note("%v", err)
 	}
+	p.leave(a.gate.subnetFile, a.owner)
 	if err := a.records.Remove(a.owner); err != nil {
 		p.note("%v", err)
 	}

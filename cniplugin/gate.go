@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/weft-cni/weft/subnet/attach"
+	"github.com/weft-cni/weft/subnet/ipam"
+)
+
+// gate is how a new pod waits for its policies; package attach and the agent's package gate say why. It does nothing in a
+// cluster without policies, but for a note of a hundred bytes.
+type gate struct {
+	subnetFile string
+	note       attach.Note
+	notes      attach.Notes
+	socket     string
+	stands     bool // there are policies
+	named      bool // the runtime says which pod it is; without that no policy can select it
+}
+
+// gateOf looks whether there are policies.
+func gateOf(args *skel.CmdArgs, subnetFile string) (gate, error) {
+	g := gate{subnetFile: subnetFile}
+	g.notes, g.socket = attach.Paths(subnetFile)
+	if g.note, g.named = attach.NoteOf(args.ContainerID, args.IfName, args.Args); !g.named {
+		return g, nil
+	}
+	var err error
+	if g.stands, err = attach.Stands(); err != nil {
+		return g, fail(types.ErrTryAgainLater, "%v", err)
+	}
+	return g, nil
+}
+
+// stage is what a delegate's address management is told in addition when an address is to be held before any interface
+// has it: then it is this plugin, which runs the real one. Nothing of it is recorded, and DEL goes without.
+type stage struct {
+	Type       string `json:"type"` // of the real one
+	SubnetFile string `json:"subnetFile"`
+}
+
+const stageKey = "weft"
+
+// stage puts the stage into the configuration of a delegate that has its address managed. Self is our own type.
+func (g gate) stage(raw []byte, self, path string) []byte {
+	if _, err := findPlugin(self, path); !g.stands || err != nil {
+		return raw
+	}
+	conf, management := object{}, object{}
+	if json.Unmarshal(raw, &conf) != nil || json.Unmarshal(conf["ipam"], &management) != nil {
+		return raw
+	}
+	kind, err := management.text("type")
+	if err != nil || kind == "" {
+		return raw
+	}
+	management.set(stageKey, stage{kind, g.subnetFile})
+	management.set("type", self)
+	conf.set("ipam", management)
+	out, err := json.Marshal(conf)
+	if err != nil {
+		return raw
+	}
+	return out
+}
+
+// unstage takes the stage out again; it is false in a configuration without.
+func unstage(raw []byte) (stage, []byte, bool) {
+	if !bytes.Contains(raw, []byte(`"`+stageKey+`"`)) {
+		return stage{}, raw, false
+	}
+	var s stage
+	conf, management := object{}, object{}
+	if json.Unmarshal(raw, &conf) != nil || json.Unmarshal(conf["ipam"], &management) != nil ||
+		json.Unmarshal(management[stageKey], &s) != nil || s.Type == "" {
+		return stage{}, raw, false
+	}
+	delete(management, stageKey)
+	management.set("type", s.Type)
+	conf.set("ipam", management)
+	out, err := json.Marshal(conf)
+	return s, out, err == nil
+}
+
+// staged is a verb that may be called as the address management of our own delegate.
+func (p plugin) staged(verb func(*skel.CmdArgs) error) func(*skel.CmdArgs) error {
+	return func(args *skel.CmdArgs) error {
+		s, conf, ok := unstage(args.StdinData)
+		if !ok {
+			return verb(args)
+		}
+		// In the delegate's group, so that it ends with it.
+		out, err := p.run(p.ctx, call{kind: s.Type, path: args.Path, conf: conf, limit: p.runLimit, inGroup: true})
+		if err != nil {
+			return err
+		}
+		if addrs := ipam.ResultAddrs(out); len(addrs) > 0 {
+			g, err := gateOf(args, s.SubnetFile)
+			if err == nil {
+				err = g.hold(addrs)
+			}
+			if err != nil {
+				return err // the delegate releases the address
+			}
+		}
+		_, err = p.stdout.Write(out)
+		return err
+	}
+}
+
+// hold writes the note and then holds the addresses, in this order: an address that is held and of which nobody knows
+// whose it is would be taken for a left-over.
+func (g *gate) hold(addrs []netip.Addr) error {
+	if !g.named {
+		return nil
+	}
+	g.note.Addrs, g.note.At = addrs, time.Now().UnixNano()
+	if _, err := g.notes.Write(g.note); err != nil {
+		if g.stands {
+			return fail(types.ErrIOFailure, "%v", err)
+		}
+		return nil // nobody waits for it, and the API server tells the same a second later
+	}
+	if !g.stands {
+		return nil
+	}
+	if _, err := attach.Hold(addrs); err != nil {
+		return fail(types.ErrTryAgainLater, "%v", err)
+	}
+	return nil
+}
+
+// enter has the attached pod judged. When that takes too long the pod starts held, and that is no error.
+func (p plugin) enter(g gate, result []byte) error {
+	addrs := ipam.ResultAddrs(result)
+	if !g.named || len(addrs) == 0 {
+		return nil
+	}
+	// The stage has written the note, unless the delegate did not ask for its address that way.
+	if written, err := g.notes.Read(g.note.Name()); g.stands && err == nil && slices.Equal(written.Addrs, addrs) {
+		g.note = written
+	} else if err := g.hold(addrs); err != nil {
+		return err
+	}
+	if !g.stands {
+		return nil
+	}
+	if err := attach.Ask(p.ctx, g.socket, g.note); err != nil {
+		p.note("pod %s/%s starts without network, until the agent has judged it: %v", g.note.Namespace, g.note.Pod, err)
+	}
+	return nil
+}
+
+// leave takes the note of a pod away that is gone.
+func (p plugin) leave(subnetFile string, o ipam.Owner) {
+	notes, _ := attach.Paths(subnetFile)
+	if _, err := notes.Remove(o.ContainerID, o.IfName); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		p.note("%v", err)
+	}
+}
