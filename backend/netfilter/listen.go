@@ -22,6 +22,7 @@ type Change struct {
 	Lost  bool   // changes came faster than they were read, or were made before anybody listened: there may be any number
 	End   bool   // the transaction to which the changes since the last End belong is complete
 	Table string // "family name"
+	Kind  uint16 // unix.NFT_MSG_NEWRULE, ...
 	Data  []byte // the message, for what else is in it; valid during the call only
 }
 
@@ -89,7 +90,7 @@ func parseChange(m syscall.NetlinkMessage) (c Change, ok bool) {
 			return true
 		}
 		name, _, _ := bytes.Cut(payload, []byte{0})
-		c, ok = Change{Table: family + " " + string(name), Data: m.Data}, true
+		c, ok = Change{Table: family + " " + string(name), Kind: m.Header.Type & 0xff, Data: m.Data}, true
 		return false
 	})
 	return c, ok

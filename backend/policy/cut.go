@@ -39,7 +39,7 @@ func (m *Manager) cut(ctx context.Context, r Ruleset, d Difference, first bool) 
 	if d.Empty() && !first {
 		return nil, nil
 	}
-	if err := m.allowAgain(ctx, r, d.rewrite); err != nil {
+	if err := m.allowAgain(ctx, r); err != nil {
 		return nil, err
 	}
 	if !d.narrows && !first {
@@ -93,6 +93,9 @@ func (m *Manager) doomed(r Ruleset) ([]tracked, error) {
 			return
 		}
 		f := Flow{Src: t.Src, Dst: t.Dst, Proto: Proto(t.Proto), SrcPort: t.SrcPort, DstPort: t.DstPort}
+		if _, back := m.cutting.flows[f.reversed()]; back {
+			f = f.reversed() // it came up again from behind, while our table was not in force
+		}
 		if !r.Judge(f).Allowed {
 			out = append(out, tracked{c, f})
 		}
@@ -119,10 +122,7 @@ func (m *Manager) block(ctx context.Context, list []tracked) error {
 		if c.flow.Proto != UDP && c.flow.Proto != SCTP {
 			continue
 		}
-		if m.cutting.flows == nil {
-			m.cutting.flows = map[Flow]time.Time{}
-		}
-		m.cutting.flows[c.flow] = time.Now()
+		m.remember(c.flow)
 		flows = append(flows, c.flow)
 	}
 	return m.writeCut(ctx, flows, nil)
@@ -150,30 +150,45 @@ func cutKey(f Flow) *knftables.Element {
 	return &knftables.Element{Set: set, Key: strings.Split(e, " . ")}
 }
 
-// allowAgain takes flows out of the set that the rules allow by now. Lost says that the set was written anew, empty.
-func (m *Manager) allowAgain(ctx context.Context, r Ruleset, lost bool) error {
-	var add, drop []Flow
+// review forgets the flows that the rules allow by now, and those that are long over.
+func (m *Manager) review(r Ruleset) {
 	for f, since := range m.cutting.flows {
-		switch {
-		case r.Judge(f).Allowed || time.Since(since) > forgetCut:
+		if !r.cuts() || !r.guards(f) || r.Judge(f).Allowed || time.Since(since) > forgetCut {
 			delete(m.cutting.flows, f)
-		case lost:
-			add = append(add, f)
 		}
 	}
-	if m.cutting.maybe && !lost {
-		there, err := m.listCut(ctx, r)
-		if err != nil {
-			return err
-		}
-		m.cutting.maybe = len(there) > 0
-		for _, f := range there {
-			if r.Judge(f).Allowed {
-				drop = append(drop, f)
-			}
-		}
+}
+
+// guards tells whether the rules have a say over a flow at all; then there is a set for it.
+func (r Ruleset) guards(f Flow) bool { return r.Guards(f.Src) || r.Guards(f.Dst) }
+
+// allowAgain takes flows out of the set that the rules allow by now. What an earlier agent put there is learned.
+func (m *Manager) allowAgain(ctx context.Context, r Ruleset) error {
+	if !m.cutting.maybe {
+		return nil
 	}
-	return m.writeCut(ctx, add, drop)
+	there, err := m.listCut(ctx, r)
+	if err != nil {
+		return err
+	}
+	m.cutting.maybe = len(there) > 0
+	var drop []Flow
+	for _, f := range there {
+		if r.Judge(f).Allowed {
+			drop = append(drop, f)
+			continue
+		}
+		m.remember(f)
+	}
+	return m.writeCut(ctx, nil, drop)
+}
+
+// remember keeps a flow that is cut.
+func (m *Manager) remember(f Flow) {
+	if m.cutting.flows == nil {
+		m.cutting.flows = map[Flow]time.Time{}
+	}
+	m.cutting.flows[f] = time.Now()
 }
 
 // listCut reads the set.
@@ -204,6 +219,11 @@ func (m *Manager) listCut(ctx context.Context, r Ruleset) ([]Flow, error) {
 		}
 	}
 	return out, nil
+}
+
+// reversed is the flow of the answers.
+func (f Flow) reversed() Flow {
+	return Flow{Src: f.Dst, Dst: f.Src, Proto: f.Proto, SrcPort: f.DstPort, DstPort: f.SrcPort}
 }
 
 // String is "10.244.1.5:40000 > 10.244.2.7:53/udp".

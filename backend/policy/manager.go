@@ -1,10 +1,16 @@
 package policy
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"sigs.k8s.io/knftables"
@@ -106,10 +112,25 @@ func (m *Manager) have(ctx context.Context) (Ruleset, []string, error) {
 // read reads our table; one that is not there is the empty Ruleset.
 func (m *Manager) read(ctx context.Context) (Ruleset, []string, error) {
 	text, err := m.list(ctx, "table", "inet", TableName)
-	if err != nil {
+	if err != nil && !crashed(err) {
 		return Ruleset{}, nil, err
 	}
-	return parse(text)
+	r, strange, perr := parse(text)
+	if err = cmp.Or(err, perr); err != nil {
+		// nft 1.0.6 prints whatever memory holds as the flags of a table that was made dormant, or dies of it.
+		return Ruleset{}, []string{"it cannot be listed: " + err.Error()}, nil
+	}
+	return r, strange, nil
+}
+
+// crashed tells whether a program was ended by a signal that it brought on itself.
+func crashed(err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && (status.Signal() == syscall.SIGSEGV || status.Signal() == syscall.SIGABRT)
 }
 
 // list runs `nft -j list`. What does not exist lists as the empty text.
@@ -136,6 +157,7 @@ func difference(have, want Ruleset, strange []string) Difference {
 // commit writes a difference. Something may have come or gone since it was read: then the whole table is written.
 func (m *Manager) commit(ctx context.Context, d Difference, want Ruleset) error {
 	m.known = false
+	m.review(want)
 	err := m.write(ctx, func(w writer) { w.apply(d, want) })
 	if err != nil && !d.rewrite {
 		m.foreign.Store(true)
@@ -157,7 +179,7 @@ func (m *Manager) write(ctx context.Context, fill func(writer)) error {
 		return err
 	}
 	m.marks++
-	w := writer{tx: m.conn.NewTransaction(), bundle: bundleSize, mark: fmt.Sprintf("%s %d", m.mark, m.marks)}
+	w := writer{tx: m.conn.NewTransaction(), bundle: bundleSize, mark: fmt.Sprintf("%s %d", m.mark, m.marks), cut: slices.Collect(maps.Keys(m.cutting.flows))}
 	fill(w)
 	m.host.Note("nft", "-f", "-")
 	if err := m.host.Inside(func() error { return m.conn.Run(ctx, w.tx) }); err != nil {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weft-cni/weft/backend/netfilter"
 )
 
@@ -51,7 +53,7 @@ func (s *suspicion) hears(c netfilter.Change) bool {
 		return foreign
 	case c.Table == "inet "+TableName:
 		s.touched = true
-		s.signed = s.signed || bytes.Contains(c.Data, s.mark)
+		s.signed = s.signed || c.Kind == unix.NFT_MSG_NEWRULE && bytes.Contains(c.Data, s.mark)
 	}
 	return false
 }

@@ -19,6 +19,7 @@ type writer struct {
 	tx     *knftables.Transaction
 	bundle int    // elements in a command; the Fake wants one
 	mark   string // comment of the mark
+	cut    []Flow // what a table that is written anew has to keep cut
 }
 
 // apply adds the commands that make a table, which is as the Difference says, as wanted. What nothing refers to any more
@@ -54,6 +55,9 @@ func (w writer) replace(want Ruleset) {
 	w.tx.Add(&knftables.Table{Comment: knftables.PtrTo("kept by weft: edits are undone")})
 	w.tx.Add(&knftables.Chain{Name: markChain})
 	w.declare(want)
+	for _, f := range w.cut {
+		w.tx.Add(cutKey(f))
+	}
 	w.sign()
 }
 

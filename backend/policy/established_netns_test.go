@@ -1,0 +1,76 @@
+package policy_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/weft-cni/weft/backend/policy"
+)
+
+// talks opens conversations of pod a and of the host outside with pod b, in every way that a policy meets.
+func (s *site) talks(base uint16) []*talk {
+	s.service("b")
+	var out []*talk
+	for i, network := range []string{"tcp", "udp"} {
+		for k, to := range []string{podAddr("b").String(), clusterAddr, clusterLong} {
+			at := netip.AddrPortFrom(podAddr("b"), base+uint16(10*i+k))
+			if to == clusterLong {
+				at = netip.AddrPortFrom(podAddrLong("b"), at.Port())
+			}
+			out = append(out, s.talk(network, s.pods["a"], s.pods["b"], netip.MustParseAddr(to), at))
+		}
+	}
+	return out
+}
+
+// aWhileOfTalk is how many messages both ends go on to send: a second and a half, in which TCP sends again several times.
+const aWhileOfTalk = 150
+
+func TestConnectionsThatAreNoLongerAllowedAreCutInBothDirections(t *testing.T) { // N-15
+	for _, c := range []struct {
+		name   string
+		policy *policy.NetworkPolicy
+	}{
+		{"ingress of the server", isolate(policy.Ingress, "b", with([]string{"c"}))},
+		{"egress of the client", isolate(policy.Egress, "a", with([]string{"c"}))},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSite(t)
+			talks := s.talks(5000)
+			stays := s.talk("udp", s.pods["c"], s.pods["b"], podAddr("b"), netip.AddrPortFrom(podAddr("b"), 6000))
+			also := s.talk("tcp", s.pods["c"], s.pods["b"], podAddr("b"), netip.AddrPortFrom(podAddr("b"), 6001))
+			res := s.sync(c.policy)
+			t.Logf("cut: %v", res.Cut)
+			heard := goOn(t, aWhileOfTalk, append(talks, stays, also)...)
+			for i, tk := range talks {
+				if heard[i] != [2]int{} {
+					t.Errorf("%s goes on: %v messages were heard that were sent after the cut", tk.name, heard[i])
+				}
+			}
+			for i := len(talks); i < len(heard); i++ {
+				if heard[i][0] < aWhileOfTalk/2 || heard[i][1] < aWhileOfTalk/2 {
+					t.Errorf("a connection that is allowed suffers: %v of %d messages", heard[i], aWhileOfTalk)
+				}
+			}
+			s.sync() // and nothing keeps UDP from going on, once it may
+			for i, heard := range goOn(t, aWhileOfTalk, talks...) {
+				if talks[i].name[:3] == "udp" && (heard[0] == 0 || heard[1] == 0) {
+					t.Errorf("%s stays cut although it is allowed again: %v", talks[i].name, heard)
+				}
+			}
+		})
+	}
+}
+
+func TestConnectionsGoOnWhenTheyAreJudgedAtSetUpOnly(t *testing.T) { // N-15
+	s := newSite(t)
+	talks := s.talks(5000)
+	s.syncWith(policy.Config{KeepEstablished: true}, isolate(policy.Ingress, "b"))
+	for i, heard := range goOn(t, 50, talks...) {
+		if heard[0] == 0 || heard[1] == 0 {
+			t.Errorf("%s was cut: %v", talks[i].name, heard)
+		}
+	}
+	s.pods["b"].UDPEcho(netip.AddrPortFrom(podAddr("b"), servicesPort))
+	s.expect("a new connection is judged", false, s.pods["a"], podAddr("b").String())
+}
