@@ -10,6 +10,8 @@ func groups() []Group {
 		{Name: "agent", Faults: agentRows()},
 		{Name: "kernel", Faults: append(kernelRows(), firewallRows()...)},
 		{Name: "pods", Faults: podRows()},
+		{Name: "API server", Faults: apiRows()},
+		{Name: "migration", Nodes: 4, Faults: migrationRows()},
 	}
 }
 
