@@ -132,10 +132,13 @@ func wantedState(m member, all []member) (fdb, neighbours, routes []string) {
 }
 
 // differences compares what the nodes' kernels hold with what the Nodes say; empty when they agree.
-func differences(t *testing.T, all []member) string {
+func differences(t *testing.T, all []member) string { return differencesOn(t, all, all) }
+
+// differencesOn is differences for some of the nodes.
+func differencesOn(t *testing.T, some, all []member) string {
 	t.Helper()
 	var out strings.Builder
-	for _, m := range all {
+	for _, m := range some {
 		fdb, neighbours, routes := wantedState(m, all)
 		gotFDB, gotNeighbours, gotRoutes := peerState(t, m.node.Machine)
 		for what, lists := range map[string][2][]string{

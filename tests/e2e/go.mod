@@ -1,8 +1,11 @@
 module github.com/weft-cni/weft/tests/e2e
 
-go 1.26.0
+go 1.26.8
 
 require (
-	github.com/google/go-cmp v0.7.0 // indirect
-	golang.org/x/sys v0.50.0 // indirect
+	github.com/google/go-cmp v0.7.0
+	github.com/weft-cni/weft v0.0.0
+	golang.org/x/sys v0.50.0
 )
+
+replace github.com/weft-cni/weft => ../..

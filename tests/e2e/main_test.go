@@ -18,6 +18,8 @@ type shared struct {
 	product   cluster.Product
 	installed bool
 	found     bool // the cluster is one that an earlier run kept
+
+	secondLoaded bool // the nodes have the image of the second version
 }
 
 var suite shared

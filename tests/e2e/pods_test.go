@@ -134,8 +134,8 @@ type (
 		Intact        bool
 	}
 	connectResult struct {
-		Tried, OK int
-		Errors    []string
+		Tried, OK, Wrong int
+		Errors           []string
 	}
 )
 

@@ -68,9 +68,9 @@ func (f fabric) build(ctx context.Context) error {
 	return err
 }
 
-// plugIn makes the n-th node's namespace and connects its eth0 to the bridge; the port in the fabric is called like the
-// node.
-func (f fabric) plugIn(ctx context.Context, n int) error {
+// plugIn makes the n-th node's namespace and connects its eth0, with an address of the place'th node, to the bridge; the port
+// in the fabric is called like the node.
+func (f fabric) plugIn(ctx context.Context, n, place int) error {
 	host := nodeName(n)
 	if err := f.addNetns(ctx, host); err != nil {
 		return err
@@ -82,8 +82,8 @@ func (f fabric) plugIn(ctx context.Context, n int) error {
 	}
 	return f.ip(ctx, host, `
 		link set eth0 up
-		addr add `+nodeAddr(n).String()+`/24 dev eth0
-		addr add `+nodeAddr6(n)+`/64 dev eth0 nodad
+		addr add `+nodeAddr(place).String()+`/24 dev eth0
+		addr add `+nodeAddr6(place)+`/64 dev eth0 nodad
 		route add default via `+fabricAddr)
 }
 

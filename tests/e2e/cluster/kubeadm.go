@@ -44,7 +44,8 @@ localAPIEndpoint:
 }
 
 // clusterConfig: etcd need not survive a crash of the machine, only of a node, so it need not wait for the disk. The
-// kubelet and kube-proxy settings are those that a machine without CAP_SYS_RESOURCE and with cgroup v1 needs.
+// kubelet and kube-proxy settings are those that a machine without CAP_SYS_RESOURCE and with cgroup v1 needs; but for
+// crashLoopBackOff: a container that tests kill over and over is not kept waiting for minutes.
 func (c *Cluster) clusterConfig() string {
 	return fmt.Sprintf(`---
 apiVersion: kubeadm.k8s.io/v1beta4
@@ -69,6 +70,7 @@ failSwapOn: false
 imageGCHighThresholdPercent: 100
 evictionHard: {nodefs.available: "0%%", imagefs.available: "0%%", memory.available: "50Mi"}
 maxPods: 200
+crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 syncFrequency: 10s
 shutdownGracePeriod: 0s
 ---

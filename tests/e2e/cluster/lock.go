@@ -49,7 +49,7 @@ func (c *Cluster) acquire(ctx context.Context) error {
 		if err == nil {
 			break
 		}
-		if err != unix.EWOULDBLOCK && err != unix.EINTR {
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			return errors.Join(fmt.Errorf("lock the machine's clusters: %w", err), unix.Close(fd))
 		}
 		other, err := readHolder(name)

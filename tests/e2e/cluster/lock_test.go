@@ -139,8 +139,8 @@ func stand(t *testing.T, name string, owner holder) *Cluster {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- node.Wait() }() // no zombie, which would have no command line but for a moment
-	t.Cleanup(func() { _ = node.Process.Kill(); <-ended })
+	go func() { ended <- node.Wait() }()                                // no zombie, which would have no command line but for a moment
+	t.Cleanup(func() { _ = errors.Join(node.Process.Kill(), <-ended) }) // it may be dead already
 	err := Eventually(t.Context(), 10*time.Second, "the process 1 is seen", func() error {
 		if !c.running() {
 			return errors.New("it is not")

@@ -24,7 +24,8 @@ type Node struct {
 
 // Node returns the n-th node, counted from 1, whether it runs or not.
 func (c *Cluster) Node(n int) *Node {
-	node := &Node{Machine: Machine{Name: nodeName(n), netns: c.fabric.netns(nodeName(n)), path: c.programs() + ":"}, IP: nodeAddr(n).String(), cluster: c, number: n}
+	node := &Node{Machine: Machine{Name: nodeName(n), netns: c.fabric.netns(nodeName(n)), path: c.programs() + ":"}, cluster: c, number: n}
+	node.IP = nodeAddr(c.place(n)).String()
 	if pid, err := node.pid(); err == nil {
 		node.enter = enterCommand(pid)
 	}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,6 +25,7 @@ type Cluster struct {
 	fabric   fabric
 	progress artifacts.Progress
 	loaded   []string // archives that a new node gets too
+	places   places
 }
 
 // prepare names everything; it starts nothing.
@@ -71,7 +73,8 @@ func (c *Cluster) save() error {
 	text, err := json.Marshal(struct {
 		Nodes                           int
 		ProxyMode, PodCIDR, ServiceCIDR string
-	}{c.Config.Nodes, c.Config.ProxyMode, c.Config.PodCIDR, c.Config.ServiceCIDR})
+		Places                          places
+	}{c.Config.Nodes, c.Config.ProxyMode, c.Config.PodCIDR, c.Config.ServiceCIDR, c.places})
 	if err != nil {
 		return fmt.Errorf("write the cluster's configuration: %w", err)
 	}
@@ -88,9 +91,11 @@ func Open(cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find a running cluster called %s: %w", cfg.Name, err)
 	}
-	if err := json.Unmarshal(text, &c.Config); err != nil {
+	var more struct{ Places places }
+	if err := errors.Join(json.Unmarshal(text, &c.Config), json.Unmarshal(text, &more)); err != nil {
 		return nil, fmt.Errorf("read the configuration of cluster %s: %w", cfg.Name, err)
 	}
+	c.places = more.Places
 	return c, nil
 }
 

@@ -5,11 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
-	"strings"
 )
 
 // Image is a container image to be written as a docker archive.
@@ -78,35 +78,10 @@ func (i *Image) config(diffID string) ([]byte, error) {
 func (i *Image) assemble(out *tar.Writer, configText []byte, layer *os.File) error {
 	sum := sha256.Sum256(configText)
 	configName := hex.EncodeToString(sum[:]) + ".json"
-	manifest, err := json.Marshal([]map[string]any{{
-		"Config": configName, "RepoTags": append([]string{i.Name}, i.Aliases...), "Layers": []string{"layer.tar"},
-	}})
+	manifest, err := json.Marshal([]loadable{{Config: configName, RepoTags: append([]string{i.Name}, i.Aliases...), Layers: []string{"layer.tar"}}})
 	if err != nil {
 		return err
 	}
-	size, err := layer.Seek(0, io.SeekEnd)
-	if err != nil {
-		return err
-	}
-	if _, err := layer.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	files := []struct {
-		name string
-		size int64
-		from io.Reader
-	}{
-		{"manifest.json", int64(len(manifest)), strings.NewReader(string(manifest))},
-		{configName, int64(len(configText)), strings.NewReader(string(configText))},
-		{"layer.tar", size, layer},
-	}
-	for _, f := range files {
-		if err := out.WriteHeader(&tar.Header{Name: f.name, Mode: 0o644, Size: f.size, Typeflag: tar.TypeReg}); err != nil {
-			return err
-		}
-		if _, err := io.Copy(out, f.from); err != nil {
-			return err
-		}
-	}
-	return out.Close()
+	return errors.Join(
+		addText(out, "manifest.json", manifest), addText(out, configName, configText), addFile(out, "layer.tar", layer), out.Close())
 }

@@ -13,7 +13,9 @@ import (
 // options are the flags of all verbs; each verb uses those it knows.
 type options struct {
 	target string
+	begun  string        // make this file at the first answer
 	until  string        // stop when this file exists
+	source string        // the address that the other end must see us under
 	limit  time.Duration // stop at the latest after this time
 	every  time.Duration // between two packets
 	bytes  int64
@@ -36,6 +38,8 @@ func run(args []string) error {
 	}
 	var o options
 	flags := flag.NewFlagSet("probe "+args[0], flag.ContinueOnError)
+	flags.StringVar(&o.begun, "begun", "", "make this file at the first answer")
+	flags.StringVar(&o.source, "source", "", "the address that the other end must see")
 	flags.StringVar(&o.until, "until", "", "stop when this file exists")
 	flags.DurationVar(&o.limit, "limit", time.Minute, "stop at the latest after this time")
 	flags.DurationVar(&o.every, "every", 10*time.Millisecond, "time between two packets")
@@ -50,6 +54,17 @@ func run(args []string) error {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(result)
+}
+
+// answered says that the measurement has begun; it must not be called by two goroutines at once.
+func (o *options) answered() {
+	if o.begun == "" {
+		return
+	}
+	if err := os.WriteFile(o.begun, nil, 0o644); err != nil {
+		fmt.Fprintln(os.Stderr, "probe: say that it has begun:", err)
+	}
+	o.begun = ""
 }
 
 // over reports whether a measurement that began at start should end.

@@ -62,7 +62,7 @@ func ping(o options) (any, error) {
 	defer conn.Close()
 	id := uint16(os.Getpid())
 	var answers tally
-	go func() {
+	go func(o options) {
 		buffer := make([]byte, 1500)
 		for {
 			n, _, err := conn.ReadFrom(buffer)
@@ -71,9 +71,10 @@ func ping(o options) (any, error) {
 			}
 			if n >= 12 && buffer[0] == 0 && binary.BigEndian.Uint16(buffer[4:]) == id {
 				answers.saw(int(binary.BigEndian.Uint32(buffer[8:])))
+				o.answered()
 			}
 		}
-	}()
+	}(o)
 	sent := pace(o, func(seq int) {
 		_, _ = conn.WriteTo(echoRequest(id, seq), target) // one that could not be sent shows up as lost
 	})

@@ -13,12 +13,17 @@ import (
 const (
 	httpPort     = ":8080" // GET /clientip, /hostname
 	echoPort     = ":9000" // TCP and UDP: what comes in goes back
+	sourcePort   = ":9001" // TCP: says under which address the client is seen
 	transferPort = ":9002" // TCP: see transfer.go
 )
 
 // serve answers on all ports until it is killed.
 func serve(options) (any, error) {
 	echo, err := net.Listen("tcp", echoPort)
+	if err != nil {
+		return nil, err
+	}
+	source, err := net.Listen("tcp", sourcePort)
 	if err != nil {
 		return nil, err
 	}
@@ -31,6 +36,10 @@ func serve(options) (any, error) {
 		return nil, err
 	}
 	go accept(echo, func(c net.Conn) { _, _ = io.Copy(c, c) })
+	go accept(source, func(c net.Conn) {
+		host, _, _ := net.SplitHostPort(c.RemoteAddr().String()) // an address of the system's always splits
+		fmt.Fprintln(c, strings.TrimPrefix(host, "::ffff:"))
+	})
 	go accept(transfer, serveTransfer)
 	go echoDatagrams(datagrams)
 	http.HandleFunc("/clientip", func(w http.ResponseWriter, r *http.Request) {

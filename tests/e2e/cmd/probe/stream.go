@@ -26,7 +26,7 @@ func stream(o options) (any, error) {
 	defer conn.Close()
 	var r streamResult
 	done := make(chan streamResult)
-	go func() { done <- readStream(conn) }()
+	go func() { done <- readStream(o, conn) }()
 	r.Sent = pace(o, func(seq int) {
 		var number [8]byte
 		binary.BigEndian.PutUint64(number[:], uint64(seq))
@@ -45,7 +45,7 @@ func stream(o options) (any, error) {
 	return r, nil
 }
 
-func readStream(conn net.Conn) streamResult {
+func readStream(o options, conn net.Conn) streamResult {
 	var r streamResult
 	var number [8]byte
 	last := time.Now()
@@ -63,6 +63,7 @@ func readStream(conn net.Conn) streamResult {
 			return r
 		}
 		r.Received++
+		o.answered()
 	}
 }
 
@@ -100,23 +101,47 @@ func udpEcho(o options) (any, error) {
 type connectResult struct {
 	Tried  int      `json:"tried"`
 	OK     int      `json:"ok"`
+	Wrong  int      `json:"wrong"` // those that the other end saw under another address than wanted
 	Errors []string `json:"errors"`
 }
 
-// connectMany opens connections one after another and closes them, until it is told to stop.
+// connectMany opens connections one after another, is told under which address it is seen, and closes them, until it is told
+// to stop.
 func connectMany(o options) (any, error) {
 	r := connectResult{Errors: []string{}}
 	pace(o, func(int) {
 		r.Tried++
-		conn, err := net.DialTimeout("tcp", o.target, 3*time.Second)
+		seen, err := seenAs(o.target)
+		if err == nil && seen != o.source {
+			r.Wrong++
+			err = fmt.Errorf("seen as %s", seen)
+		}
 		if err != nil {
 			if len(r.Errors) < 10 {
-				r.Errors = append(r.Errors, err.Error())
+				r.Errors = append(r.Errors, time.Now().Format(time.TimeOnly)+" "+err.Error())
 			}
 			return
 		}
 		r.OK++
-		conn.Close()
+		o.answered()
 	})
 	return r, nil
+}
+
+// seenAs asks the other end for the address it sees. Three seconds are two retransmissions of the first packet.
+func seenAs(target string) (string, error) {
+	const limit = 3 * time.Second
+	conn, err := net.DialTimeout("tcp", target, limit)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
+		return "", err
+	}
+	var seen string
+	if _, err := fmt.Fscanln(conn, &seen); err != nil {
+		return "", fmt.Errorf("read the answer: %w", err)
+	}
+	return seen, nil
 }
