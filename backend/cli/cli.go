@@ -60,6 +60,7 @@ type options struct {
 	beforeMigration              bool
 	keepDataplane                bool
 	ignored                      string
+	established                  string
 }
 
 // Parse reads flags and environment. The error is a Usage for whatever the user can mend on the command line.
@@ -140,6 +141,12 @@ func (o *options) finish(env map[string]string, needNode bool) (daemon.Config, e
 		c.Traffic.Exclude = append(c.Traffic.Exclude, p.Masked())
 	}
 	c.Traffic.RandomFully = !o.randomOff
+	switch o.established {
+	case "follow", "keep":
+		c.Policy.KeepEstablished = o.established == "keep"
+	default:
+		errs = append(errs, fmt.Errorf("--policy-established=%q: want follow or keep", o.established))
+	}
 	c.Resync = time.Duration(o.resync) * time.Second
 	if o.renewMargin < 1 || o.renewMargin > 1439 {
 		errs = append(errs, fmt.Errorf("--subnet-lease-renew-margin=%d: want 1 to 1439 minutes", o.renewMargin))

@@ -17,7 +17,7 @@ const group = "group"
 
 // The headings of --help, in order.
 func groups() []string {
-	return []string{"Kubernetes", "Interface", "Traffic", "Health", "Files", "Other", "Accepted for compatibility"}
+	return []string{"Kubernetes", "Interface", "Traffic", "NetworkPolicy", "Health", "Files", "Other", "Accepted for compatibility"}
 }
 
 // etcdFlags are known so that they can be refused with a reason.
@@ -91,6 +91,10 @@ func flagSet(o *options) *pflag.FlagSet {
 	t.int(&o.resync, "iptables-resync", 5, "`seconds` between checks of the rules and of the kernel state")
 	t.bool(&c.Traffic.AntiSpoof, "anti-spoof", false, "accept VXLAN only from announced peers")
 	t.bool(&c.BlackholeRoute, "ip-blackhole-route", false, "blackhole what is sent to own pod addresses that nobody has")
+
+	p := in("NetworkPolicy")
+	p.str(&c.Policy.Mode, "network-policy", "on", "enforce NetworkPolicies: on, `mode` audit to count what would be denied, or off")
+	p.str(&o.established, "policy-established", "follow", "connections that a changed policy forbids: `what`, follow (cut them) or keep")
 
 	h := in("Health")
 	h.str(&o.healthIP, "healthz-ip", "0.0.0.0", "`address` of /healthz and /readyz")

@@ -19,6 +19,7 @@ type Config struct {
 	Kube    Kube
 	Iface   Iface
 	Traffic Traffic
+	Policy  Policy
 	Health  Health
 	Paths   Paths
 
@@ -60,6 +61,19 @@ type Traffic struct {
 	AntiSpoof    bool
 }
 
+// The modes of NetworkPolicy.
+const (
+	PolicyOn    = "on"
+	PolicyAudit = "audit" // count what would be denied
+	PolicyOff   = "off"
+)
+
+// Policy says how NetworkPolicies are enforced.
+type Policy struct {
+	Mode            string // on, audit, off
+	KeepEstablished bool   // a connection is judged when it is set up and never again
+}
+
 // Health says where the health server listens; Port 0 means nowhere.
 type Health struct {
 	IP   netip.Addr
@@ -91,6 +105,12 @@ func (p Paths) CollectFile() string { return filepath.Join(p.StateDir, "collect.
 // SysctlFile is which switches of the host were off before we came.
 func (p Paths) SysctlFile() string { return filepath.Join(p.StateDir, "sysctls.json") }
 
+// PolicyFile is there once policies have been enforced on this node.
+func (p Paths) PolicyFile() string { return filepath.Join(p.StateDir, "policy-since") }
+
+// Results is where libcni keeps the results of attachments.
+func (p Paths) Results() string { return filepath.Join(p.CNIData, "results") }
+
 // CNITemplate is the ConfigMap's conflist, beside net-conf.json.
 func (p Paths) CNITemplate() string { return filepath.Join(filepath.Dir(p.NetConf), "cni-conf.json") }
 
@@ -121,6 +141,11 @@ func (c Config) Validate() error {
 	case "auto", "first", "last", "off":
 	default:
 		bad("--forward-rules-place=%q: want auto, first, last or off", c.Traffic.ForwardPlace)
+	}
+	switch c.Policy.Mode {
+	case PolicyOn, PolicyAudit, PolicyOff:
+	default:
+		bad("--network-policy=%q: want on, audit or off", c.Policy.Mode)
 	}
 	if c.Health.Port < 0 || c.Health.Port > 65535 {
 		bad("--healthz-port=%d: want 0 to 65535", c.Health.Port)
@@ -154,7 +179,7 @@ func (c Config) LogValue() slog.Value {
 		slog.String("prefix", c.Kube.AnnotationPrefix),
 		slog.Any("iface", c.Iface.Names), slog.Any("ifaceRegex", c.Iface.Regexes), slog.String("ifaceCanReach", c.Iface.CanReach),
 		slog.String("ifaceFrom", c.Iface.From), slog.Any("publicIP", public), slog.Bool("allowShared", c.Iface.AllowShared),
-		slog.Any("traffic", c.Traffic), slog.Any("health", c.Health), slog.Any("paths", c.Paths),
+		slog.Any("traffic", c.Traffic), slog.Any("policy", c.Policy), slog.Any("health", c.Health), slog.Any("paths", c.Paths),
 		slog.Bool("setNetworkUnavailable", c.SetNetworkUnavailable), slog.Bool("blackholeRoute", c.BlackholeRoute),
 		slog.Duration("resync", c.Resync),
 	)

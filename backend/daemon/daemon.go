@@ -35,6 +35,7 @@ const (
 	partHealth   = "health"
 	partCNI      = "cni-conf"
 	partStatus   = "status"
+	partPolicy   = "policy"
 )
 
 // daemon is one agent in one network namespace.
@@ -49,19 +50,25 @@ type daemon struct {
 	files   subnet.Writer // of all that the agent writes
 	traffic *traffic.Manager
 	plane   *plane
+	wayMTU  *wayMTU
 	conf    *confFile
 	newConf chan struct{} // has a value when conf has changed
-	api     *kube.Client  // once there is one; only generations touch it
-	node    string        // the own Node's name, with api
+	seams   Seams
+
+	connected chan struct{} // closed when api and node are set, by the first generation
+	api       *kube.Client
+	node      string // the own Node's name
 }
 
 func newDaemon(cfg Config, log *slog.Logger, conn *kernel.Conn, seams Seams) *daemon {
-	b := newBoard(log, partLock, partConf, partAPI, partNode, partSysctl, partPlane, partPeers, partRules, partFiles, partAnnounce, partHealth, partStatus)
+	b := newBoard(log, partLock, partConf, partAPI, partNode, partSysctl, partPlane, partPeers, partRules, partFiles, partAnnounce, partHealth, partStatus, partPolicy)
 	d := &daemon{
 		cfg: cfg, log: log, board: b, metrics: newMetrics(cfg.Version, b), turning: &turning{}, told: newTold(log), conn: conn,
-		files: subnet.Writer{Disk: seams.Disk}, traffic: traffic.New(traffic.Options{Wrap: seams.NFT}), newConf: make(chan struct{}, 1),
+		files: subnet.Writer{Disk: seams.Disk}, traffic: traffic.New(traffic.Options{Wrap: seams.NFT}), newConf: make(chan struct{}, 1), connected: make(chan struct{}), seams: seams,
 	}
-	d.plane = &plane{cfg: cfg, log: log.With("loop", partPlane), kernel: seams.kernel(conn), metrics: d.metrics, told: d.told}
+	d.plane = &plane{cfg: cfg, log: log.With("loop", partPlane), kernel: seams.kernel(conn), metrics: d.metrics, told: d.told,
+		pods: newPodMTU(cfg.Paths.Results(), b, d.metrics)}
+	d.wayMTU = newWayMTU(b, d.metrics)
 	d.conf = &confFile{path: cfg.Paths.NetConf, log: log, changed: func() { poke(d.newConf) }}
 	return d
 }
@@ -86,6 +93,7 @@ func (d *daemon) boot(ctx context.Context) error {
 	g.Go(func() error { return d.run(ctx, d.gate(partConf, waitRetry, d.conf.sync)) })
 	g.Go(func() error { return d.run(ctx, d.gate(partSysctl, waitRetry, d.sysctls)) })
 	g.Go(func() error { return d.generations(ctx) })
+	g.Go(func() error { return d.runPolicies(ctx) })
 	return g.Wait()
 }
 
@@ -216,5 +224,6 @@ func (d *daemon) client(ctx context.Context) (*kube.Client, string, bool) {
 	}
 	d.board.set(partNode, nil)
 	d.api, d.node = client, name
+	close(d.connected)
 	return client, name, true
 }

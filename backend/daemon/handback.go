@@ -31,7 +31,7 @@ func HandBack(ctx context.Context, cfg Config, log *slog.Logger) error {
 	for _, f := range p.written() {
 		subnet.RemoveTemps(f)
 	}
-	removed, fileErr := install.Uninstall(install.Traces{Files: p.runFiles(), Dirs: []string{p.StateDir}})
+	removed, fileErr := install.Uninstall(install.Traces{Files: p.runFiles(), Dirs: []string{p.StateDir, p.notes()}})
 	logRemoved(log, "file", removed)
 	return errors.Join(confErr, fileErr, removeSpare(ctx, log))
 }
@@ -39,7 +39,7 @@ func HandBack(ctx context.Context, cfg Config, log *slog.Logger) error {
 // handRules hands the rules over by what subnet.env says, which is what pods were told. A node without subnet.env never had
 // a network since its boot, or has been uninstalled: there is nothing to hand over.
 func handRules(ctx context.Context, cfg Config, log *slog.Logger) error {
-	m := traffic.New(traffic.Options{Tables: []string{policyTable}})
+	m := traffic.New(traffic.Options{Tables: policyTables()})
 	env, err := subnet.LoadEnv(cfg.Paths.SubnetFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		changes, err := m.Remove(ctx)

@@ -21,6 +21,10 @@ type metrics struct {
 	changes  *prometheus.CounterVec
 	drift    *prometheus.CounterVec
 	freed    *prometheus.CounterVec
+
+	enforced       prometheus.Gauge
+	cut            prometheus.Counter
+	policyProblems prometheus.Gauge
 }
 
 func newMetrics(v Version, b *board) *metrics {
@@ -40,6 +44,9 @@ func newMetrics(v Version, b *board) *metrics {
 		drift:   vec("weft_drift_repaired_total", "Changes made although nothing new was wanted: somebody else had changed the kernel.", "loop"),
 		freed:   vec("weft_reservations_total", "Address reservations freed or restored by the collector.", "action"),
 	}
+	m.enforced = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weft_policy_enforced", Help: "1 while NetworkPolicies of the API server are in the kernel."})
+	m.cut = prometheus.NewCounter(prometheus.CounterOpts{Name: "weft_policy_connections_cut_total", Help: "Connections cut because policies do not allow them any more."})
+	m.policyProblems = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weft_policy_problems", Help: "Parts of policies that cannot be enforced as they were meant."})
 	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weft_build_info", Help: "Always 1; the labels say what runs.",
 		ConstLabels: prometheus.Labels{"version": v.Release, "commit": v.Commit, "goversion": runtime.Version()},
@@ -50,7 +57,7 @@ func newMetrics(v Version, b *board) *metrics {
 		}
 		return 0
 	})
-	m.registry.MustRegister(m.peers, m.problems, m.duration, m.errors, m.success, m.changes, m.drift, m.freed, build, ready,
+	m.registry.MustRegister(m.peers, m.problems, m.duration, m.errors, m.success, m.changes, m.drift, m.freed, m.enforced, m.cut, m.policyProblems, build, ready,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -9,13 +9,15 @@ import (
 
 	"github.com/weft-cni/weft/backend/install"
 	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/backend/policy"
 	"github.com/weft-cni/weft/backend/traffic"
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/attach"
 	"github.com/weft-cni/weft/subnet/kube"
 )
 
-// policyTable is the nftables table of NetworkPolicy.
-const policyTable = "weft-policy"
+// policyTables are the nftables tables of NetworkPolicy.
+func policyTables() []string { return []string{policy.TableName, attach.TableName} }
 
 // Uninstall takes all that is ours from this node: first the conflist and files, so that no new pod starts, then the
 // rules, the devices and the annotations. Pods that still run lose the other nodes. It can be ended anywhere and begun again,
@@ -29,7 +31,7 @@ func Uninstall(ctx context.Context, cfg Config, log *slog.Logger) error {
 	traces := install.Traces{
 		ConfDir: p.CNIConf, BinDir: p.CNIBin, SourceDir: p.CNISource,
 		Files: append(p.runFiles(), p.SubnetFile),
-		Dirs:  []string{filepath.Join(p.CNIData, "flannel"), filepath.Join(p.CNIData, "networks", cni)},
+		Dirs:  []string{filepath.Join(p.CNIData, "flannel"), filepath.Join(p.CNIData, "networks", cni), p.notes()},
 	}
 	off, sysctlErr := switchesOf(p, subnet.Writer{}).restore()
 	logRemoved(log, "sysctl", off)
@@ -41,7 +43,7 @@ func Uninstall(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	removed, fileErr := install.Uninstall(traces)
 	logRemoved(log, "file", removed)
-	changes, ruleErr := traffic.New(traffic.Options{Tables: []string{policyTable}}).Remove(ctx)
+	changes, ruleErr := traffic.New(traffic.Options{Tables: policyTables()}).Remove(ctx)
 	logRemoved(log, "rule", changes)
 	return errors.Join(sysctlErr, fileErr, ruleErr, removeDevices(ctx, log), unregister(ctx, cfg, log))
 }
@@ -57,7 +59,14 @@ func alone(ctx context.Context) error {
 // runFiles are what the agent and the CNI plugin tell each other, beside subnet.env.
 func (p Paths) runFiles() []string {
 	dir := filepath.Dir(p.SubnetFile)
-	return []string{p.StatusFile(), filepath.Join(dir, subnet.HostName), filepath.Join(dir, "weft.sock")}
+	_, socket := attach.Paths(p.SubnetFile)
+	return []string{p.StatusFile(), filepath.Join(dir, subnet.HostName), socket}
+}
+
+// notes is where the CNI plugin notes whose addresses are whose.
+func (p Paths) notes() string {
+	notes, _ := attach.Paths(p.SubnetFile)
+	return notes.Dir
 }
 
 func logRemoved(log *slog.Logger, what string, names []string) {

@@ -1,0 +1,178 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weft-cni/weft/backend/netfilter"
+	"github.com/weft-cni/weft/backend/policy"
+	"github.com/weft-cni/weft/backend/policy/gate"
+	"github.com/weft-cni/weft/backend/policy/watch"
+	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/attach"
+	"github.com/weft-cni/weft/subnet/kube"
+)
+
+// policies is the round of NetworkPolicy. It does not depend on the network's configuration, so one lives as long as the
+// agent does, beside the generations.
+type policies struct {
+	cfg     Config
+	log     *slog.Logger
+	told    *told
+	metrics *metrics
+	files   subnet.Writer
+	source  *watch.Source
+	gate    *gate.Gate
+	manager *policy.Manager
+	warn    func(ctx context.Context, reason, text string) // makes an Event of the own Node
+	started time.Time
+}
+
+// runPolicies enforces NetworkPolicies, or takes the rules of an earlier run away when that is switched off.
+func (d *daemon) runPolicies(ctx context.Context) error {
+	holding := gate.New(gate.Config{SubnetFile: d.cfg.Paths.SubnetFile, Log: d.log, Wrap: d.seams.NFT})
+	manager := policy.New(netfilter.Host{})
+	if d.cfg.Policy.Mode == PolicyOff {
+		d.until(ctx, partPolicy, func(ctx context.Context) error { return removePolicies(ctx, manager, holding, d.log) })
+		<-ctx.Done()
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-d.connected:
+	}
+	p := &policies{
+		cfg: d.cfg, log: d.log, told: d.told, metrics: d.metrics, files: d.files, gate: holding, manager: manager, started: time.Now(),
+		source: watch.New(watch.Config{Client: d.api, NodeName: d.node, Attached: holding, Log: d.log}),
+		warn:   d.warner(kube.NewEvents(d.api, d.log)),
+	}
+	d.metrics.registry.MustRegister(newDenials(manager.Counters))
+	loop := d.gate(partPolicy, d.cfg.Resync, p.sync)
+	loop.Settle = time.Millisecond // a pod waits for it
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return p.source.Run(ctx) })
+	group.Go(func() error { return holding.Run(ctx) })
+	group.Go(func() error { pokeOn(ctx, p.source.Changed(), loop.Poke); return nil })
+	group.Go(func() error { pokeOn(ctx, manager.Watch(ctx), loop.Poke); return nil })
+	group.Go(func() error { return d.run(ctx, loop) })
+	return group.Wait()
+}
+
+// removePolicies leaves nothing of the policies in the kernel or on disk.
+func removePolicies(ctx context.Context, m *policy.Manager, g *gate.Gate, log *slog.Logger) error {
+	changes, err := m.Remove(ctx)
+	logRemoved(log, "rule", changes)
+	return errors.Join(err, g.Remove(ctx))
+}
+
+// warner makes Events of the own Node once it is known.
+func (d *daemon) warner(events *kube.Events) func(context.Context, string, string) {
+	return func(ctx context.Context, reason, text string) {
+		if a := d.plane.applied.Load(); a != nil {
+			events.Warn(ctx, a.Snapshot.Self, reason, text)
+		}
+	}
+}
+
+// sync is one round: new pods are held while there are policies, the rules follow the World, and who is in it is let go.
+func (p *policies) sync(ctx context.Context) error {
+	active, known := p.source.Active()
+	if !known {
+		return p.wait(ctx)
+	}
+	audit := p.cfg.Policy.Mode == PolicyAudit
+	if err := p.gate.Shut(ctx, active && !audit); err != nil {
+		return err
+	}
+	p.tellProblems(ctx)
+	w, complete := p.source.World()
+	if !complete {
+		return p.waiting()
+	}
+	result, err := p.manager.Sync(ctx, w, policy.Config{Audit: audit, KeepEstablished: p.cfg.Policy.KeepEstablished})
+	if err != nil {
+		return err
+	}
+	p.report(result)
+	p.tellFirst(ctx, w)
+	return p.gate.Judged(ctx, w)
+}
+
+// wait is the round while nobody can say whether there are policies. The rules of the last run stay. A node that starts
+// without any, and whose API server is away, holds its new pods until it is back. An API server that does not let us look is
+// another matter: then this cluster has never been asked for policies, and goes on as it did under flannel.
+func (p *policies) wait(ctx context.Context) error {
+	stands, err := attach.Stands()
+	if err != nil {
+		return err
+	}
+	refused := p.source.Refused()
+	switch {
+	case stands:
+		return nil
+	case refused != nil:
+		p.metrics.enforced.Set(0)
+		p.told.warn("policy", "NetworkPolicies are not enforced: "+refused.Error()+"; apply weft's manifest, which has the rights")
+		p.warn(ctx, "PolicyNotEnforced", "NetworkPolicies are not enforced on this node: "+refused.Error())
+		return nil
+	case time.Since(p.started) < apiPatience:
+		return errWaitingAPI
+	}
+	p.told.warn("policy", "new pods are held until the API server says which policies there are")
+	return p.gate.Shut(ctx, p.cfg.Policy.Mode == PolicyOn)
+}
+
+// waiting says what the first World waits for.
+func (p *policies) waiting() error {
+	if reason := p.source.Reason(); reason != "" && time.Since(p.started) >= apiPatience {
+		return errors.New("NetworkPolicies: " + reason)
+	}
+	return errWaitingAPI
+}
+
+func (p *policies) report(r policy.Result) {
+	p.metrics.enforced.Set(1)
+	p.told.list("policy", nil)
+	p.metrics.changed(partPolicy, len(r.Changes), false)
+	if n := len(r.Changes); n > 0 {
+		p.log.Debug("policies changed", "changes", n, "first", r.Changes[0])
+	}
+	if n := len(r.Cut); n > 0 {
+		p.metrics.cut.Add(float64(n))
+		p.log.Info("connections cut that policies do not allow any more", "connections", n, "first", r.Cut[0])
+	}
+}
+
+func (p *policies) tellProblems(ctx context.Context) {
+	problems := p.source.Problems()
+	for _, one := range problems {
+		p.warn(ctx, "PolicyProblem", one.Policy+": "+one.Text)
+	}
+	p.metrics.policyProblems.Set(float64(len(problems)))
+}
+
+// tellFirst says, once in the life of a node, that policies bite from now on: under flannel they lay dormant.
+func (p *policies) tellFirst(ctx context.Context, w policy.World) {
+	n := len(w.Policies) + len(w.Cluster)
+	if n == 0 {
+		return
+	}
+	file := p.cfg.Paths.PolicyFile()
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	text := fmt.Sprintf("%d network policies of this cluster are enforced on this node from now on; `flanneld policy audit` lists what they cut", n)
+	p.log.Info(text, "mode", p.cfg.Policy.Mode)
+	p.warn(ctx, "PolicyEnforced", text)
+	if err := p.files.WriteFile(file, []byte(time.Now().UTC().Format(time.RFC3339)+"\n"), 0o600); err != nil {
+		p.log.Warn("note that policies are enforced", "err", err)
+	}
+}
