@@ -18,13 +18,14 @@ type board struct {
 	mu      sync.Mutex // guards what follows
 	reasons map[string]string
 	stale   time.Time // since when the API server has been away, while we run on
+	notes   map[string]string
 	since   time.Time // of the present verdict
 	watch   []chan struct{}
 }
 
 // newBoard starts with every part not ready, so that readiness is earned and never assumed.
 func newBoard(log *slog.Logger, parts ...string) *board {
-	b := &board{log: log, reasons: map[string]string{}, since: time.Now()}
+	b := &board{log: log, reasons: map[string]string{}, notes: map[string]string{}, since: time.Now()}
 	for _, p := range parts {
 		b.reasons[p] = "starting"
 	}
@@ -67,6 +68,23 @@ func (b *board) setStale(since time.Time) {
 	b.poke()
 }
 
+// note keeps what a person should know although the node works: one line a topic, none when it is empty. It is logged when it
+// changes.
+func (b *board) note(topic, text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.notes[topic] == text:
+		return
+	case text == "":
+		delete(b.notes, topic)
+		b.log.Info("no longer", "about", topic)
+	default:
+		b.notes[topic] = oneLine(text)
+		b.log.Warn(topic, "text", b.notes[topic])
+	}
+}
+
 func (b *board) poke() {
 	for _, c := range b.watch {
 		select {
@@ -94,6 +112,7 @@ func (b *board) changed(ctx context.Context) <-chan struct{} {
 type verdict struct {
 	Ready   bool
 	Reasons []string // "part: reason", sorted
+	Notes   []string // "topic: text", sorted
 	Stale   time.Time
 	Since   time.Time
 }
@@ -112,6 +131,9 @@ func (b *board) verdictBut(parts ...string) verdict {
 		if !slices.Contains(parts, part) {
 			v.Reasons = append(v.Reasons, part+": "+b.reasons[part])
 		}
+	}
+	for _, topic := range slices.Sorted(maps.Keys(b.notes)) {
+		v.Notes = append(v.Notes, topic+": "+b.notes[topic])
 	}
 	v.Ready = len(v.Reasons) == 0
 	return v

@@ -104,6 +104,7 @@ func (g *generation) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, l := range []*backend.Loop{
 		api, planeLoop, rulesLoop, files, announce, keep, disk(g.side("collect", time.Minute, g.after(g.collect))),
+		g.side("path MTU", slowResync, g.after(func(ctx context.Context, a *applied) error { return g.wayMTU.look(ctx, a, g.conn) })),
 	} {
 		group.Go(func() error { return g.daemon.run(ctx, l) })
 	}
@@ -210,7 +211,7 @@ func (g *generation) collect(ctx context.Context, a *applied) error {
 	o := collect.Options{
 		Network: network(paths.CNITemplate()), ClusterID: a.Snapshot.ClusterID,
 		Networks: filepath.Join(paths.CNIData, "networks"), Records: filepath.Join(paths.CNIData, "flannel"),
-		Results: filepath.Join(paths.CNIData, "results"), NetnsDir: paths.NetNS, State: paths.CollectFile(),
+		Results: paths.Results(), NetnsDir: paths.NetNS, State: paths.CollectFile(),
 		Kernel: g.conn, Files: g.files,
 	}
 	for _, v := range a.VXLAN.VTEPs {

@@ -66,14 +66,18 @@ func (h *health) mux() *http.ServeMux {
 	})
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
 		v := h.board.verdict()
-		switch {
-		case !v.Ready:
-			http.Error(w, h.detail(r, "flanneld is not ready yet", v.Reasons...), http.StatusServiceUnavailable)
-		case !v.Stale.IsZero():
-			_, _ = fmt.Fprint(w, h.detail(r, "flanneld is ready", "stale: API away since "+v.Stale.UTC().Format(time.RFC3339)))
-		default:
-			_, _ = fmt.Fprint(w, "flanneld is ready")
+		var notes []string
+		for _, note := range v.Notes {
+			notes = append(notes, "note: "+note)
 		}
+		if !v.Ready {
+			http.Error(w, h.detail(r, "flanneld is not ready yet", append(v.Reasons, notes...)...), http.StatusServiceUnavailable)
+			return
+		}
+		if !v.Stale.IsZero() {
+			notes = append([]string{"stale: API away since " + v.Stale.UTC().Format(time.RFC3339)}, notes...)
+		}
+		_, _ = fmt.Fprint(w, h.detail(r, "flanneld is ready", notes...))
 	})
 	mux.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
 		if !h.inside(r) {

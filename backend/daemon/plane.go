@@ -32,6 +32,7 @@ type plane struct {
 	former []uint16 // heard besides
 	mac    [2]subnet.MAC
 
+	pods  podMTU
 	heard atomic.Uint32 // the port for which the rules are in force
 
 	want    kernel.State // of the last round, to tell drift from news
@@ -97,10 +98,11 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 		ops = kernel.WithoutPruning(ops)
 	}
 	own, peers = p.apply(ctx, p.holdSpare(ops), want)
-	peers = errors.Join(peers, shared, kube.CheckYields(in.snap, p.cfg.Iface.AllowShared), overlaps(next, host))
+	peers = errors.Join(peers, shared, kube.CheckYields(in.snap, p.cfg.Iface.AllowShared), overlaps(next, host), down(next, host))
 	if own != nil {
 		return own, peers
 	}
+	p.pods.look(&next, host)
 	p.metrics.peers.Set(float64(len(in.snap.Peers)))
 	p.applied.Store(&next)
 	return nil, peers
@@ -263,6 +265,15 @@ func announcedBefore(a applied) bool {
 		}
 	}
 	return true
+}
+
+// down tells of an underlay that carries nothing.
+func down(a applied, host kernel.Host) error {
+	var errs []error
+	for _, f := range subnet.Families() {
+		errs = append(errs, underlay.Down(a.Underlay[f], host))
+	}
+	return errors.Join(errs...)
 }
 
 // overlaps tells of devices of the host inside the pod network.

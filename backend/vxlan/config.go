@@ -77,6 +77,9 @@ func (c Config) DeviceMTU(f subnet.Family) int {
 	return mtu - families()[f].overhead
 }
 
+// LargestPacket is the size of the largest packet that a family's device sends over the underlay.
+func (c Config) LargestPacket(f subnet.Family) int { return c.DeviceMTU(f) + families()[f].overhead }
+
 // PodMTU is the MTU for pods: the smallest of the devices in use. It is 0 when no family is in use.
 func (c Config) PodMTU() int {
 	mtu := 0
