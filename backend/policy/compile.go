@@ -31,7 +31,7 @@ func NewCompiler() *Compiler { return &Compiler{owners: newOwners(), groups: map
 
 // Compile computes the rules of this node in a World.
 func (c *Compiler) Compile(w World, cfg Config) Ruleset {
-	changes := c.owners.follow(w)
+	changes := c.owners.follow(w, len(c.groups) > 0)
 	for _, g := range c.groups {
 		g.update(changes, c.owners.labels)
 	}
@@ -58,7 +58,14 @@ type build struct {
 	sets     map[string]Set // of networks and nodes
 	counters map[string]Counter
 	fixed    map[string][]string // elements of the sets that hold our own pods, by name
-	denying  map[string]bool     // groups of rules that do something else than allow, by name
+	last     [2]lastChain
+	denying  map[string]bool // groups of rules that do something else than allow, by name
+}
+
+// lastChain is the profile that was asked for last, and where its chains begin.
+type lastChain struct {
+	profile profile
+	name    string
 }
 
 // subjects finds the pods of this node that policies select, and makes their chains.
@@ -127,6 +134,15 @@ func (b *build) guard(f family, addr string, targets [2]string) {
 
 // target makes the chains of a profile, and names the one where they begin; "" when nobody has a say.
 func (b *build) target(d Direction, p profile) string {
+	if last := b.last[d]; last.name != "" && last.profile.equal(p) {
+		return last.name // pods of one workload stand beside each other
+	}
+	name := b.chainOf(d, p)
+	b.last[d] = lastChain{p, name}
+	return name
+}
+
+func (b *build) chainOf(d Direction, p profile) string {
 	tail := b.tail(d, p)
 	if len(p.admin) == 0 {
 		return tail

@@ -37,9 +37,16 @@ func newOwners() *owners {
 	}
 }
 
-// follow takes over the pods and namespaces of a World.
-func (o *owners) follow(w World) []touched {
-	before := map[netip.Addr]*Pod{} // of every address that is looked at
+// follow takes over the pods and namespaces of a World. Without anybody who asks, it does not keep what is touched: the first
+// time that is everything.
+func (o *owners) follow(w World, asked bool) []touched {
+	var before map[netip.Addr]*Pod // of every address that is looked at
+	if asked {
+		before = map[netip.Addr]*Pod{}
+	}
+	if len(o.of) == 0 {
+		o.of = make(map[netip.Addr]owner, len(w.Pods))
+	}
 	relabelled := o.followNamespaces(w.Namespaces)
 	mergeSorted(o.pods, w.Pods, comparePods, func(old, now *Pod) {
 		if old != nil {
@@ -91,7 +98,10 @@ func (o *owners) followNamespaces(now []*Namespace) map[string]bool {
 
 // note remembers who had an address before the first change to it.
 func (o *owners) note(a netip.Addr, before map[netip.Addr]*Pod) {
-	if _, noted := before[a]; !noted && a.IsValid() {
+	if before == nil || !a.IsValid() {
+		return
+	}
+	if _, noted := before[a]; !noted {
 		before[a] = o.of[a].pod
 	}
 }
@@ -163,20 +173,18 @@ func (o *owners) settle(a netip.Addr) {
 func rank(a, b *Pod) int {
 	return cmp.Or(
 		-cmp.Compare(a.Phase, b.Phase), // Finished is not among them
-		compareBool(a.Terminating, b.Terminating),
+		cmp.Compare(last(a.Terminating), last(b.Terminating)),
 		-cmp.Compare(a.Created, b.Created),
 		comparePods(a, b),
 	)
 }
 
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
+// last is 1 for what should stand behind the others.
+func last(is bool) int {
+	if is {
+		return 1
 	}
-	return 1
+	return 0
 }
 
 func comparePods(a, b *Pod) int {

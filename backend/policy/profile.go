@@ -17,6 +17,11 @@ type profile struct {
 
 func (p profile) empty() bool { return len(p.admin)+len(p.isolated)+len(p.baseline) == 0 }
 
+// equal tells whether two pods have the same policies.
+func (p profile) equal(q profile) bool {
+	return slices.Equal(p.admin, q.admin) && slices.Equal(p.isolated, q.isolated) && slices.Equal(p.baseline, q.baseline)
+}
+
 // profiles finds a pod's policies in both directions. Cluster has to be in the order of precedence.
 func profiles(p *Pod, labels Labels, w World, cluster []*ClusterPolicy) [2]profile {
 	var out [2]profile

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -130,11 +131,13 @@ func clean(s string) string {
 
 // hash names things: 80 bits of SHA-256, since whoever may write a policy must not be able to find two things of one name.
 func hash(words ...string) string {
-	h := sha256.New()
+	var b []byte
 	for _, w := range words {
-		fmt.Fprintf(h, "%d:%s,", len(w), w) // the length, so that no two lists of words are written alike
+		b = append(strconv.AppendInt(b, int64(len(w)), 10), ':') // the length, so that no two lists of words are written alike
+		b = append(b, w...)
 	}
-	return hex.EncodeToString(h.Sum(nil)[:10])
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:10])
 }
 
 // String renders the table in the language that `nft -f` reads and `nft list table` prints.

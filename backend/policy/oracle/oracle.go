@@ -25,11 +25,11 @@ func Allowed(w policy.World, p Packet) bool {
 	if slices.Contains(w.Gated, p.Src) || slices.Contains(w.Gated, p.Dst) {
 		return false
 	}
-	if from := podAt(w, p.Src); from != nil && !decide(w, from, policy.Egress, p) {
+	if from := podAt(w, p.Src); from != nil && !decide(w, side{from, policy.Egress}, p) {
 		return false
 	}
 	to := podAt(w, p.Dst)
-	return to == nil || decide(w, to, policy.Ingress, p)
+	return to == nil || decide(w, side{to, policy.Ingress}, p)
 }
 
 // podAt finds the pod that has an address. Finished pods have none, and pods on the host's network have their node's.
@@ -57,19 +57,25 @@ func better(a, b *policy.Pod) bool {
 	return a.Created > b.Created
 }
 
+// side is a pod at one end of the packet.
+type side struct {
+	pod *policy.Pod
+	dir policy.Direction
+}
+
 // decide evaluates the tiers for one pod in one direction.
-func decide(w policy.World, pod *policy.Pod, d policy.Direction, p Packet) bool {
-	if action, final := tier(w, pod, d, p, policy.Admin); final {
+func decide(w policy.World, s side, p Packet) bool {
+	if action, final := tier(w, s, p, policy.Admin); final {
 		return action == policy.Accept
 	}
 	isolated := false
 	for _, np := range w.Policies {
-		if np.Namespace != pod.Namespace || !np.Isolates[d] || !selects(np.Pods, pod.Labels) {
+		if np.Namespace != s.pod.Namespace || !np.Isolates[s.dir] || !selects(np.Pods, s.pod.Labels) {
 			continue
 		}
 		isolated = true
-		for _, r := range np.Rules[d] {
-			if hits(w, r, d, p) {
+		for _, r := range np.Rules[s.dir] {
+			if hits(w, r, s.dir, p) {
 				return true
 			}
 		}
@@ -77,15 +83,15 @@ func decide(w policy.World, pod *policy.Pod, d policy.Direction, p Packet) bool 
 	if isolated {
 		return false
 	}
-	action, final := tier(w, pod, d, p, policy.Baseline)
+	action, final := tier(w, s, p, policy.Baseline)
 	return !final || action == policy.Accept
 }
 
 // tier evaluates the ClusterPolicies of a tier. Final is false when none matched, or when one passed.
-func tier(w policy.World, pod *policy.Pod, d policy.Direction, p Packet, t policy.Tier) (action policy.Action, final bool) {
+func tier(w policy.World, s side, p Packet, t policy.Tier) (action policy.Action, final bool) {
 	var list []*policy.ClusterPolicy
 	for _, cp := range w.Cluster {
-		if cp.Tier == t && podPeer(w, cp.Subject, pod) {
+		if cp.Tier == t && podPeer(w, cp.Subject, s.pod) {
 			list = append(list, cp)
 		}
 	}
@@ -99,8 +105,8 @@ func tier(w policy.World, pod *policy.Pod, d policy.Direction, p Packet, t polic
 		return 1
 	})
 	for _, cp := range list {
-		for _, r := range cp.Rules[d] {
-			if hits(w, r, d, p) {
+		for _, r := range cp.Rules[s.dir] {
+			if hits(w, r, s.dir, p) {
 				return r.Action, r.Action != policy.Pass
 			}
 		}
