@@ -1,0 +1,137 @@
+package watch
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-cni/weft/backend/policy"
+	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/attach"
+)
+
+// podAt is a local, running pod of namespace x.
+func podAt(name, uid string, addrs ...string) *policy.Pod {
+	p := &policy.Pod{Namespace: "x", Name: name, UID: uid, Local: true, Phase: policy.Running}
+	for _, a := range addrs {
+		a := netip.MustParseAddr(a)
+		p.Addrs[subnet.FamilyOf(a)] = a
+	}
+	return p
+}
+
+func noteAt(at int64, name, uid, container string, addrs ...string) attach.Note {
+	n := attach.Note{ContainerID: container, IfName: "eth0", Namespace: "x", Pod: name, UID: uid, At: at}
+	for _, a := range addrs {
+		n.Addrs = append(n.Addrs, netip.MustParseAddr(a))
+	}
+	return n
+}
+
+func remote(p *policy.Pod) *policy.Pod { p.Local = false; return p }
+
+func TestNotesTellWhoseAnAddressIs(t *testing.T) {
+	for name, c := range map[string]struct {
+		pods   []*policy.Pod
+		notes  []attach.Note
+		static map[key]string
+		gone   []*policy.Pod
+		want   string
+	}{
+		"the API knows nothing yet": {
+			pods: []*policy.Pod{podAt("a", "1")}, notes: []attach.Note{noteAt(1, "a", "1", "c1", "10.244.1.2", "fd00::2")},
+			want: "x/a local running 10.244.1.2 fd00::2",
+		},
+		"both say the same": {
+			pods: []*policy.Pod{podAt("a", "1", "10.244.1.2")}, notes: []attach.Note{noteAt(1, "a", "1", "c1", "10.244.1.2")},
+			want: "x/a local running 10.244.1.2",
+		},
+		"a pod that another plugin attached": {
+			pods: []*policy.Pod{podAt("a", "1", "10.244.1.2")}, want: "x/a local running 10.244.1.2",
+		},
+		"a pod that the API does not know": {
+			notes: []attach.Note{noteAt(1, "a", "1", "c1", "10.244.1.2")}, want: "gated 10.244.1.2",
+		},
+		"a successor of the same name": {
+			pods: []*policy.Pod{podAt("a", "1")}, notes: []attach.Note{noteAt(1, "a", "2", "c1", "10.244.1.2")},
+			want: "x/a local running, gated 10.244.1.2",
+		},
+		"a runtime that tells no UID": {
+			pods: []*policy.Pod{podAt("a", "1")}, notes: []attach.Note{noteAt(1, "a", "", "c1", "10.244.1.2")},
+			want: "x/a local running 10.244.1.2",
+		},
+		"a static pod": {
+			pods: []*policy.Pod{podAt("a", "mirror")}, static: map[key]string{{"x", "a"}: "file"},
+			notes: []attach.Note{noteAt(1, "a", "file", "c1", "10.244.1.2")}, want: "x/a local running 10.244.1.2",
+		},
+		"a sandbox that was made anew, the old one not yet gone": {
+			pods:  []*policy.Pod{podAt("a", "1", "10.244.1.2")},
+			notes: []attach.Note{noteAt(1, "a", "1", "c1", "10.244.1.2"), noteAt(2, "a", "1", "c2", "10.244.1.3")},
+			want:  "x/a local running 10.244.1.2, x/a local running 10.244.1.3",
+		},
+		"a sandbox that was made anew": {
+			pods: []*policy.Pod{podAt("a", "1", "10.244.1.2")}, notes: []attach.Note{noteAt(2, "a", "1", "c2", "10.244.1.3")},
+			want: "x/a local running 10.244.1.3",
+		},
+		"N-01 an address that is used again": {
+			pods:  []*policy.Pod{podAt("a", "1", "10.244.1.2"), podAt("b", "2")},
+			notes: []attach.Note{noteAt(1, "a", "1", "c1", "10.244.1.2"), noteAt(2, "b", "2", "c2", "10.244.1.2")},
+			want:  "x/a local running, x/b local running 10.244.1.2",
+		},
+		"N-01 an address that is used again by a pod that the API does not know": {
+			pods:  []*policy.Pod{podAt("a", "1", "10.244.1.2")},
+			notes: []attach.Note{noteAt(2, "b", "2", "c2", "10.244.1.2")},
+			want:  "x/a local running, gated 10.244.1.2",
+		},
+		"N-02 a pod that the API has forgotten and that lives on": {
+			gone: []*policy.Pod{podAt("a", "1", "10.244.1.2")}, notes: []attach.Note{noteAt(1, "a", "1", "c1", "10.244.1.2")},
+			want: "x/a local terminating running 10.244.1.2",
+		},
+		"N-02 the same with a successor": {
+			pods: []*policy.Pod{podAt("a", "2")}, gone: []*policy.Pod{podAt("a", "1", "10.244.1.2")},
+			notes: []attach.Note{noteAt(1, "a", "1", "c1", "10.244.1.2"), noteAt(2, "a", "2", "c2", "10.244.1.3")},
+			want:  "x/a local terminating running 10.244.1.2, x/a local running 10.244.1.3",
+		},
+		"a pod of another node stays as it is": {
+			pods: []*policy.Pod{remote(podAt("a", "1", "10.244.2.2"))}, notes: []attach.Note{noteAt(1, "a", "9", "c1", "10.244.1.2")},
+			want: "x/a running 10.244.2.2, gated 10.244.1.2",
+		},
+	} {
+		gone := map[string]*policy.Pod{}
+		for _, p := range c.gone {
+			gone[p.UID] = p
+		}
+		var j joiner
+		for turn := range 2 {
+			pods, gated := j.join(c.pods, local{notes: slices.Clone(c.notes), static: c.static, gone: gone})
+			var got []string
+			for _, p := range pods {
+				got = append(got, line(p))
+			}
+			for _, a := range gated {
+				got = append(got, "gated "+a.String())
+			}
+			if d := cmp.Diff(c.want, strings.Join(got, ", ")); d != "" {
+				t.Errorf("%s, turn %d (-want +got):\n%s", name, turn, d)
+			}
+		}
+	}
+}
+
+func TestAJoinKeepsThePointersOfWhatIsAsItWas(t *testing.T) {
+	pods := []*policy.Pod{podAt("a", "1"), podAt("b", "2"), podAt("c", "3", "10.244.1.9")}
+	one, two := noteAt(1, "a", "1", "c1", "10.244.1.2"), noteAt(2, "b", "2", "c2", "10.244.1.3")
+	var j joiner
+	first, _ := j.join(pods, local{notes: []attach.Note{one}})
+	second, _ := j.join(pods, local{notes: []attach.Note{one, two}})
+	if first[0] != second[0] || first[1] == second[1] || second[2] != pods[2] {
+		t.Error("only b changed")
+	}
+	third, _ := j.join(pods, local{notes: []attach.Note{two, one}})
+	if !slices.Equal(second, third) {
+		t.Error("the order of the notes matters")
+	}
+}
