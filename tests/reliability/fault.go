@@ -38,6 +38,8 @@ type Fault struct {
 
 	// Loses says why packets may be lost; empty: not one may be. It is shown.
 	Loses string
+	// Most bounds what may be lost in one run; 0 means that Loses bounds it well enough.
+	Most int
 	// Leaks says why connections may leave with a wrong source address; empty: not one may. It is shown.
 	Leaks string
 	// Heal bounds the time from the damage until all is as it was; 0 means a second. The figure is asserted in the long

@@ -11,6 +11,7 @@ func groups() []Group {
 		{Name: "kernel", Faults: append(kernelRows(), firewallRows()...)},
 		{Name: "pods", Faults: podRows()},
 		{Name: "API server", Faults: apiRows()},
+		{Name: "upgrade", Faults: upgradeRows()},
 		{Name: "migration", Nodes: 4, Faults: migrationRows()},
 	}
 }

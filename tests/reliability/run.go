@@ -179,6 +179,9 @@ func (f Fault) judge(t testing.TB, row table.Row, count Count, form Form) {
 	if row.Lost > 0 && f.Loses == "" {
 		t.Errorf("%d lost: %s", row.Lost, count)
 	}
+	if f.Most > 0 && row.Lost > f.Most*row.Runs {
+		t.Errorf("%d lost in %d runs; at most %d in each: %s", row.Lost, row.Runs, f.Most, count)
+	}
 	if row.Duplicated > 0 {
 		t.Errorf("%d came more than once: %s", row.Duplicated, count)
 	}

@@ -1,0 +1,275 @@
+package reliability
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/subnet"
+)
+
+// upgradeRows are changes that somebody means: another version, another configuration.
+func upgradeRows() []Fault {
+	const device = "a device has to be made anew, and the others learn of it"
+	return []Fault{
+		{Name: "another version and back, node by node", Worst: true, Heal: 10 * time.Second,
+			Note: "another build, and rules as another version writes them: other chains, sets and hashes", Before: buildNext, Do: upgradeAndBack},
+		{Name: "another Port, node by node", Alone: true, Heal: 10 * time.Second, Worst: true,
+			Note: "the old port is heard until the new device hears both", Before: watchTheClear, Do: changePort, Healed: otherPortEverywhere},
+		// A second of all that a node sends and gets is 400 datagrams here, and the connections besides.
+		{Name: "another VNI, everywhere at once", Alone: true, Heal: 10 * time.Second, Loses: "no packet passes between two VNIs", Most: 3 * 440,
+			Before: watchTheClear, Do: changeVNI, Healed: otherVNIEverywhere},
+		{Name: "GBP turned on or off, node by node", Alone: true, Heal: 10 * time.Second, Loses: device, Most: 3 * 440,
+			Before: watchTheClear, Do: changeGBP, Healed: otherGBPEverywhere},
+		{Name: "another underlay device", Alone: true, Heal: 10 * time.Second, Loses: device, Most: 440,
+			Before: secondNIC, Do: changeUnderlay, Healed: otherUnderlay},
+	}
+}
+
+// next is the program of another version.
+func next(b *Bench) string { return filepath.Join(filepath.Dir(b.Daemon), "flanneld-next") }
+
+func buildNext(b *Bench) error {
+	cmd := exec.Command("go", "build", "-ldflags", "-X main.release=v9.9.9 -X main.commit=another", "-o", next(b), ".")
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build the next version: %w: %s", err, out)
+	}
+	return nil
+}
+
+// upgradeAndBack rolls the next version out, and the present one again. In between each node has rules as the version before
+// would have written them.
+func upgradeAndBack(b *Bench) error {
+	for _, program := range []string{next(b), b.Daemon} {
+		for _, n := range b.Nodes {
+			if _, err := n.Agent.Terminate(); err != nil {
+				return err
+			}
+			if err := rulesOfAnotherVersion(n); err != nil {
+				return err
+			}
+			if err := n.Agent.Start(Options{Program: program}); err != nil {
+				return err
+			}
+			if _, err := await(func() error { return errors.Join(n.Agent.Ready(), b.Right(n)) }, patience); err != nil {
+				return err
+			}
+			said := n.Agent.Tail()
+			if program == next(b) && !strings.Contains(said, "version=v9.9.9") {
+				return fmt.Errorf("%s does not run the next version:\n%s", n.Name, said)
+			}
+		}
+	}
+	return nil
+}
+
+// rulesOfAnotherVersion writes our table as another version might: the same verdicts by a chain of another name, with one more
+// chain and set, and with other hashes.
+func rulesOfAnotherVersion(n *Node) error {
+	text, err := n.NS.Try("nft", "--stateless", "list", "table", "inet", "weft")
+	if err != nil {
+		return err
+	}
+	text = regexp.MustCompile(`#[0-9a-f]{8}"`).ReplaceAllString(text, `#00c0ffee"`)
+	text = strings.Replace(text, "chain postrouting {", "chain translate {", 1)
+	end := strings.LastIndex(text, "}")
+	text = text[:end] + `	set novelty {
+		type ipv4_addr . inet_service
+		elements = { 192.0.2.1 . 80 }
+	}
+	chain novelty {
+		comment "of another version"
+		type filter hook forward priority filter + 5; policy accept;
+		ip daddr . tcp dport @novelty counter drop
+	}
+}
+`
+	_, err = n.NS.Input("table inet weft\ndelete table inet weft\n"+text, "nft", "-f", "-")
+	return err
+}
+
+// watchTheClear counts on the router what pods send to pods without a tunnel: it would take the default route.
+func watchTheClear(b *Bench) error {
+	_, err := b.Router.Input(fmt.Sprintf(`table inet bench-clear {
+	chain prerouting {
+		type filter hook prerouting priority raw
+		ip saddr %s ip daddr %s counter
+	}
+}
+`, Network, Network), "nft", "-f", "-")
+	return err
+}
+
+// nothingInTheClear wants the router's count to be none.
+func nothingInTheClear(b *Bench) error {
+	text, err := b.Router.Try("nft", "list", "table", "inet", "bench-clear")
+	if err == nil && !strings.Contains(text, "counter packets 0 bytes 0") {
+		err = fmt.Errorf("pods' packets left without a tunnel:\n%s", text)
+	}
+	return err
+}
+
+func changePort(b *Bench) error {
+	port := uint16(4790)
+	if b.Nodes[0].Port == port {
+		port = 8472
+	}
+	for _, n := range b.Nodes {
+		if _, err := n.Agent.Terminate(); err != nil {
+			return err
+		}
+		conf := fmt.Sprintf(`{"Network": %q, "Backend": {"Type": "vxlan", "Port": %d}}`, Network, port)
+		if err := n.Agent.Start(Options{NetConf: conf}); err != nil {
+			return err
+		}
+		n.Port = port
+		if _, err := await(func() error { return otherPortEverywhere(b) }, patience); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// otherPortEverywhere: the rules depend on which ports there were, so they are not compared.
+func otherPortEverywhere(b *Bench) error {
+	for _, n := range b.Nodes {
+		n.rules = ""
+	}
+	return errors.Join(b.Restored(), nothingInTheClear(b))
+}
+
+// setConf writes net-conf.json under the eyes of the agent, which takes it within a second.
+func setConf(n *Node, backend string) error {
+	text := fmt.Sprintf(`{"Network": %q, "Backend": {"Type": "vxlan", %s}}`, Network, backend)
+	return os.WriteFile(n.Path("net-conf.json"), []byte(text), 0o600)
+}
+
+// device is the one VXLAN device of a node that is whole: with a route to each other node, and an agent that is ready.
+func (n *Node) device(b *Bench) (kernel.Link, error) {
+	have, err := n.Dump()
+	if err != nil {
+		return kernel.Link{}, err
+	}
+	if len(have.Links) != 1 || len(have.Routes) != len(b.Nodes)-1 {
+		return kernel.Link{}, fmt.Errorf("%s has\n%s", n.Name, have)
+	}
+	for _, l := range have.Links {
+		return l, n.Agent.Ready()
+	}
+	return kernel.Link{}, nil
+}
+
+// everywhere asks all nodes for one property of their devices, which has to be the same; changes counts the runs.
+func everywhere[T comparable](b *Bench, property func(kernel.Link) T, want T) error {
+	for _, n := range b.Nodes {
+		l, err := n.device(b)
+		if err == nil && property(l) != want {
+			err = fmt.Errorf("%s has %v, not %v", n.Name, property(l), want)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nothingInTheClear(b)
+}
+
+func vniOf(l kernel.Link) uint32 { return l.VNI }
+func gbpOf(l kernel.Link) bool   { return l.GBP }
+
+// wants says whether a node's net-conf.json has a text in it: which way the last run went.
+func wants(n *Node, text string) bool {
+	data, err := os.ReadFile(n.Path("net-conf.json"))
+	return err == nil && strings.Contains(string(data), text)
+}
+
+func changeVNI(b *Bench) error {
+	backend := `"VNI": 7`
+	if wants(b.Nodes[0], backend) {
+		backend = `"VNI": 1`
+	}
+	for _, n := range b.Nodes {
+		if err := setConf(n, backend); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func otherVNIEverywhere(b *Bench) error {
+	want := uint32(1)
+	if wants(b.Nodes[0], `"VNI": 7`) {
+		want = 7
+	}
+	return everywhere(b, vniOf, want)
+}
+
+func changeGBP(b *Bench) error {
+	on := !wants(b.Nodes[0], `"GBP": true`)
+	for _, n := range b.Nodes {
+		if err := setConf(n, fmt.Sprintf(`"GBP": %t`, on)); err != nil {
+			return err
+		}
+		_, err := await(func() error {
+			if l, err := n.device(b); err != nil || l.GBP != on {
+				return errors.Join(errNotYet, err)
+			}
+			return nil
+		}, patience)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func otherGBPEverywhere(b *Bench) error {
+	return everywhere(b, gbpOf, wants(b.Nodes[0], `"GBP": true`))
+}
+
+// secondNIC gives the first node another way to the others.
+func secondNIC(b *Bench) error {
+	n := b.Nodes[0]
+	b.Fabric.Attach(n.NS, "eth1", "second")
+	n.NS.IP("addr add " + otherAddr(n).String() + "/24 dev eth1")
+	return watchTheClear(b)
+}
+
+func otherAddr(n *Node) netip.Addr {
+	a := n.IP.As4()
+	a[3] ^= 0x80
+	return netip.AddrFrom4(a)
+}
+
+// changeUnderlay starts the agent of the first node on its other NIC.
+func changeUnderlay(b *Bench) error {
+	n := b.Nodes[0]
+	if _, err := n.Agent.Terminate(); err != nil {
+		return err
+	}
+	nics := []string{"eth0", "eth1"}
+	n.Link, n.IP = nics[1-slices.Index(nics, n.Link)], otherAddr(n)
+	if err := n.Agent.Start(Options{}); err != nil {
+		return err
+	}
+	_, err := await(func() error {
+		have, err := n.Dump()
+		if err == nil && have.Links[kernel.DeviceName(subnet.IPv4, 1)].Local != n.IP {
+			err = errNotYet
+		}
+		return err
+	}, patience)
+	b.Damaged() // an agent that starts has done nothing yet
+	return err
+}
+
+func otherUnderlay(b *Bench) error { return errors.Join(b.Restored(), nothingInTheClear(b)) }
