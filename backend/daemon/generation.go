@@ -149,7 +149,7 @@ func (g *generation) syncPlane(ctx context.Context) error {
 	g.trouble.Store(&own)
 	g.board.set(partPlane, own)
 	if own == nil {
-		g.board.set(partPeers, peers)
+		g.board.set(partPeers, errors.Join(peers, g.plane.carrier))
 	}
 	return errors.Join(own, peers)
 }

@@ -84,9 +84,9 @@ func TestAnUnderlayWithoutCarrierIsSaidAndKeepsNothingFromBeingMade(t *testing.T
 			h.Links[i].Carrier = false
 		}
 	})
-	own, peers := g.sync(t.Context(), g.in)
-	if own != nil || peers == nil || !strings.Contains(peers.Error(), "eth0 has no carrier") || len(g.routes(t)) != 1 {
-		t.Errorf("errors %v, %v; routes %v", own, peers, g.routes(t))
+	g.mustSync(t)
+	if g.carrier == nil || !strings.Contains(g.carrier.Error(), "eth0 has no carrier") || len(g.routes(t)) != 1 {
+		t.Errorf("carrier: %v; routes %v", g.carrier, g.routes(t))
 	}
 }
 

@@ -33,6 +33,8 @@ type plane struct {
 	mac    [2]subnet.MAC
 
 	pods  podMTU
+	carrier error // what keeps the underlay from carrying anything; an event ends it, and no retry
+
 	heard atomic.Uint32 // the port for which the rules are in force
 
 	want    kernel.State // of the last round, to tell drift from news
@@ -98,10 +100,11 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 		ops = kernel.WithoutPruning(ops)
 	}
 	own, peers = p.apply(ctx, p.holdSpare(ops), want)
-	peers = errors.Join(peers, shared, kube.CheckYields(in.snap, p.cfg.Iface.AllowShared), overlaps(next, host), down(next, host))
+	peers = errors.Join(peers, shared, kube.CheckYields(in.snap, p.cfg.Iface.AllowShared), overlaps(next, host))
 	if own != nil {
 		return own, peers
 	}
+	p.carrier = down(next, host)
 	p.pods.look(&next, host)
 	p.metrics.peers.Set(float64(len(in.snap.Peers)))
 	p.applied.Store(&next)

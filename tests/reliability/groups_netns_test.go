@@ -8,6 +8,7 @@ import (
 func groups() []Group {
 	return []Group{
 		{Name: "agent", Faults: agentRows()},
+		{Name: "underlay", Faults: underlayRows()},
 		{Name: "kernel", Faults: append(kernelRows(), firewallRows()...)},
 		{Name: "pods", Faults: podRows()},
 		{Name: "API server", Faults: apiRows()},

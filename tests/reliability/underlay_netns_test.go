@@ -1,0 +1,169 @@
+package reliability
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+)
+
+// underlayHeal is what a change of the underlay may take.
+const underlayHeal = 3 * time.Second
+
+// underlayRows are what happens to the network below the overlay. The damage is always on the first node.
+func underlayRows() []Fault {
+	rows := append(linkRows(), addressRows()...)
+	rows = append(rows, mtuRow(1400), mtuRow(9000))
+	for i := range rows {
+		rows[i].Heal = underlayHeal
+	}
+	return rows
+}
+
+// on runs commands on the first node, one after the other.
+func (b *Bench) on(commands ...string) error {
+	for _, c := range commands {
+		if _, err := b.Nodes[0].NS.Try(strings.Fields(c)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// defaultRoute is what the host's own network service puts back when a link or an address comes back.
+const defaultRoute = "ip route replace default via " + gateway
+
+func linkRows() []Fault {
+	const down = "nothing is carried while the link is down"
+	flap := Fault{
+		Name: "underlay link down and up", Loses: down, Note: "down for half a second; the kernel takes the routes through it away",
+		Do: func(b *Bench) error {
+			if err := b.on("ip link set eth0 down"); err != nil {
+				return err
+			}
+			time.Sleep(500 * time.Millisecond) // a part of the fault
+			defer b.Damaged()
+			return b.on("ip link set eth0 up", defaultRoute)
+		},
+	}
+	cable := Fault{
+		Name: "underlay cable pulled and back", Loses: down, Note: "pulled until /readyz says so",
+		Do: func(b *Bench) error {
+			port := b.Fabric.Port(1)
+			if _, err := b.Fabric.Switch.Try("ip", "link", "set", port, "down"); err != nil {
+				return err
+			}
+			_, unsaid := b.Await(patience, func() error {
+				if err := b.Nodes[0].Agent.Ready(); err == nil || !strings.Contains(err.Error(), "eth0 has no carrier") {
+					return fmt.Errorf("without a cable /readyz says %v", err)
+				}
+				return nil
+			})
+			_, err := b.Fabric.Switch.Try("ip", "link", "set", port, "up")
+			b.Damaged()
+			return errors.Join(unsaid, err)
+		},
+	}
+	again := Fault{
+		Name: "underlay interface removed and made again", Loses: "there is no device in between", Note: "flannel.1 goes with it; the new one has another index",
+		Do: func(b *Bench) error {
+			n, port := b.Nodes[0], b.Fabric.Port(1)
+			if err := b.on("ip link del eth0", "ip link add eth0 type veth peer name "+port+" netns "+b.Fabric.Switch.Name); err != nil {
+				return err
+			}
+			if _, err := b.Fabric.Switch.Try("ip", "link", "set", port, "master", "br0", "up"); err != nil {
+				return err
+			}
+			defer b.Damaged()
+			return b.on("ip link set eth0 up", "ip addr add "+n.IP.String()+"/24 dev eth0", defaultRoute)
+		},
+	}
+	return []Fault{flap, cable, again}
+}
+
+func addressRows() []Fault {
+	moved := Fault{
+		Name: "underlay address changed", Loses: "until the others have heard of the new address, they send to the old one",
+		Note:  "the Node announces the new one; every peer's entry follows",
+		Do:    func(b *Bench) error { return b.move("192.168.50.11") },
+		After: func(b *Bench) error { return b.move("192.168.50.1") },
+	}
+	back := Fault{
+		Name: "underlay address removed and back", Loses: "without an address nothing is sent", Note: "gone for half a second",
+		Do: func(b *Bench) error {
+			address := b.Nodes[0].IP.String() + "/24 dev eth0"
+			if err := b.on("ip addr del " + address); err != nil {
+				return err
+			}
+			time.Sleep(500 * time.Millisecond) // a part of the fault
+			defer b.Damaged()
+			return b.on("ip addr add "+address, defaultRoute)
+		},
+	}
+	return []Fault{moved, back}
+}
+
+// move gives the first node another address, as a DHCP server does, and tells the model.
+func (b *Bench) move(to string) error {
+	n := b.Nodes[0]
+	was := n.IP.String()
+	err := b.on("ip addr del "+was+"/24 dev eth0", "ip addr add "+to+"/24 dev eth0", defaultRoute)
+	b.Damaged()
+	n.IP = netip.MustParseAddr(to)
+	for _, other := range b.Nodes {
+		words := strings.Split(other.rules, "\n")
+		for i, w := range words {
+			if w == was {
+				words[i] = to
+			}
+		}
+		other.rules = strings.Join(words, "\n")
+	}
+	return err
+}
+
+// mtuRow changes the MTU of the underlay. The pod was made at 1500.
+func mtuRow(mtu int) Fault {
+	set := func(b *Bench, mtu int) error {
+		n := b.Nodes[0]
+		err := b.Hurt(n, fmt.Sprintf("ip link set eth0 mtu %d", mtu))
+		n.MTU = mtu
+		return err
+	}
+	return Fault{
+		Name: fmt.Sprintf("underlay MTU set to %d", mtu), Note: "device and subnet.env follow; pods that are too wide are named by /readyz and counted by a metric",
+		Do:    func(b *Bench) error { return set(b, mtu) },
+		After: func(b *Bench) error { return set(b, 1500) },
+		Healed: func(b *Bench) error {
+			n := b.Nodes[0]
+			env, err := os.ReadFile(n.Path("run/subnet.env"))
+			if want := fmt.Sprintf("FLANNEL_MTU=%d\n", mtu-50); err != nil || !strings.Contains(string(env), want) {
+				return fmt.Errorf("subnet.env is %q (%v), want %s", env, err, want)
+			}
+			if err := b.named(mtu < 1500); err != nil {
+				return err
+			}
+			return b.Restored()
+		},
+	}
+}
+
+// named checks whether the first node's pod is said to be too wide.
+func (b *Bench) named(want bool) error {
+	a := b.Nodes[0].Agent
+	ready, err := a.Get("/readyz")
+	if err != nil {
+		return err
+	}
+	metrics, err := a.Get("/metrics")
+	if err != nil {
+		return err
+	}
+	said, counted := strings.Contains(ready, "the pod on v"), strings.Contains(metrics, "\nweft_pods_mtu_too_large 1\n")
+	if said != want || counted != want {
+		return fmt.Errorf("the pod is too wide: %v; /readyz says %q; counted: %v", want, ready, counted)
+	}
+	return nil
+}
