@@ -32,7 +32,7 @@ type plane struct {
 	former []uint16 // heard besides
 	mac    [2]subnet.MAC
 
-	pods  podMTU
+	pods    podMTU
 	carrier error // what keeps the underlay from carrying anything; an event ends it, and no retry
 
 	heard atomic.Uint32 // the port for which the rules are in force
