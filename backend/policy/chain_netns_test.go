@@ -114,7 +114,7 @@ func (c *chain) send(p oracle.Packet) uint32 {
 	frame := append([]byte{}, c.in.mac...)
 	frame = append(frame, 2, 0, 0, 0, 0, 9)
 	frame = append(frame, [][]byte{{0x08, 0x00}, {0x86, 0xdd}}[map[bool]int{true: 0, false: 1}[p.Src.Is4()]]...)
-	frame = append(frame, network(p, transport(p, uint16(20000+c.tag%40000), payload))...)
+	frame = append(frame, datagram(p, transport(p, uint16(20000+c.tag%40000), payload))...)
 	if _, err := c.in.file.Write(frame); err != nil {
 		c.t.Fatal(err)
 	}
@@ -138,8 +138,8 @@ func transport(p oracle.Packet, sport uint16, payload []byte) []byte {
 	return append([]byte{kind, 0, 0, 0, byte(sport >> 8), byte(sport), 0, 1}, payload...)
 }
 
-// network puts an IP header before it.
-func network(p oracle.Packet, rest []byte) []byte {
+// datagram puts an IP header before it.
+func datagram(p oracle.Packet, rest []byte) []byte {
 	if p.Src.Is6() {
 		h := []byte{0x60, 0, 0, 0, 0, byte(len(rest)), byte(p.Proto), 64}
 		return append(append(append(h, p.Src.AsSlice()...), p.Dst.AsSlice()...), rest...)
