@@ -79,7 +79,8 @@ func requestsIn(d ast.Decl) []string {
 	return out
 }
 
-// resourceOf reads "nodes" out of x.CoreV1().Nodes().
+// resourceOf reads "nodes" out of x.CoreV1().Nodes(), and "networking.k8s.io/networkpolicies" out of
+// x.NetworkingV1().NetworkPolicies(namespace).
 func resourceOf(e ast.Expr) string {
 	call, ok := e.(*ast.CallExpr)
 	if !ok {
@@ -94,7 +95,11 @@ func resourceOf(e ast.Expr) string {
 		return ""
 	}
 	if g, ok := group.Fun.(*ast.SelectorExpr); ok && strings.HasSuffix(g.Sel.Name, "V1") {
-		return strings.ToLower(sel.Sel.Name)
+		of := strings.ToLower(strings.TrimSuffix(g.Sel.Name, "V1"))
+		if of == "core" {
+			return strings.ToLower(sel.Sel.Name)
+		}
+		return of + ".k8s.io/" + strings.ToLower(sel.Sel.Name)
 	}
 	return ""
 }

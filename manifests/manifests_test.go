@@ -118,19 +118,22 @@ func TestNamesAreThoseOfFlannelSoThatItIsReplacedInPlace(t *testing.T) {
 // name where NODE_NAME is missing, under flannel's manifest, whose role allows it.
 func TestTheRoleGrantsTheVerbsThatTheCodeUses(t *testing.T) {
 	var want []string
-	for _, dir := range []string{"../subnet/kube", "../backend/daemon"} {
+	for _, dir := range []string{"../subnet/kube", "../backend/daemon", "../backend/policy/watch"} {
 		want = append(want, requests(t, dir)...)
+	}
+	// Asked through clients whose methods do not name what they ask for; the watch's test on a real API server needs them.
+	for _, resource := range []string{"apiextensions.k8s.io/customresourcedefinitions", "policy.networking.k8s.io/clusternetworkpolicies"} {
+		want = append(want, resource+" list", resource+" watch")
 	}
 	slices.Sort(want)
 	want = slices.DeleteFunc(slices.Compact(want), func(s string) bool { return s == "pods get" })
 	var got []string
 	for _, r := range parse(t, KubeFlannel).role.Rules {
-		if d := cmp.Diff([]string{""}, r.APIGroups); d != "" {
-			t.Errorf("API groups (-want +got):\n%s", d)
-		}
-		for _, resource := range r.Resources {
-			for _, verb := range r.Verbs {
-				got = append(got, resource+" "+verb)
+		for _, group := range r.APIGroups {
+			for _, resource := range r.Resources {
+				for _, verb := range r.Verbs {
+					got = append(got, strings.TrimPrefix(group+"/"+resource, "/")+" "+verb)
+				}
 			}
 		}
 	}
@@ -140,13 +143,49 @@ func TestTheRoleGrantsTheVerbsThatTheCodeUses(t *testing.T) {
 	}
 }
 
-func TestNamespacesAreReadableByNameOnly(t *testing.T) {
+func TestWhatIsAskedForByNameIsGrantedByNameOnly(t *testing.T) {
+	want := map[string][]string{
+		"namespaces get": {"kube-system"}, "customresourcedefinitions list": {"clusternetworkpolicies.policy.networking.k8s.io"},
+		"customresourcedefinitions watch": {"clusternetworkpolicies.policy.networking.k8s.io"},
+	}
+	got := map[string][]string{}
 	for _, r := range parse(t, KubeFlannel).role.Rules {
-		if slices.Contains(r.Resources, "namespaces") {
-			if d := cmp.Diff([]string{"kube-system"}, r.ResourceNames); d != "" {
-				t.Errorf("resourceNames (-want +got):\n%s", d)
+		for _, resource := range r.Resources {
+			for _, verb := range r.Verbs {
+				if len(r.ResourceNames) > 0 {
+					got[resource+" "+verb] = r.ResourceNames
+				}
 			}
 		}
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("resourceNames (-want +got):\n%s", d)
+	}
+}
+
+// The definition is the API project's own, of the channel that has all that is enforced here: peers by node and ports by
+// name are experimental there.
+func TestTheClusterNetworkPolicyDefinitionIsThatOfTheAPI(t *testing.T) {
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/network-policy-api").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "config/crd/experimental/policy.networking.k8s.io_clusternetworkpolicies.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const file = "clusternetworkpolicy.yml"
+	if *update {
+		if err := os.WriteFile(file, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(want) != string(got) {
+		t.Errorf("%s is not what the module has: run go test ./manifests -update", file)
 	}
 }
 
