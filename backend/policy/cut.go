@@ -49,18 +49,38 @@ func (m *Manager) cut(ctx context.Context, r Ruleset, d Difference, first bool) 
 	if err != nil || len(doomed) == 0 {
 		return nil, err
 	}
-	if err := m.block(ctx, doomed); err != nil {
-		return nil, err
-	}
 	texts := make([]string, len(doomed))
-	for i, c := range doomed {
-		texts[i] = c.flow.String()
-	}
 	list := make([]netfilter.Connection, len(doomed))
 	for i, c := range doomed {
-		list[i] = c.conn
+		texts[i], list[i] = c.flow.String(), c.conn
 	}
-	return texts, m.host.Forget(list)
+	blocked := m.block(ctx, doomed) // before the entries go, lest the other end is quicker; without it they go all the same
+	return texts, errors.Join(blocked, m.host.Forget(list))
+}
+
+// Forbidden is a connection that is open and that the policies do not allow.
+type Forbidden struct {
+	Flow     Flow
+	Policies []string // those that deny it, by Key
+}
+
+// Forbidden lists the open connections of this node's pods that the World's policies do not allow: what enforcing them would
+// cut. It changes nothing. Like Sync it is not to be called beside another.
+func (m *Manager) Forbidden(w World) ([]Forbidden, error) {
+	r := Compile(w, Config{})
+	if r.Empty() {
+		return nil, nil
+	}
+	list, err := m.doomed(r)
+	var out []Forbidden
+	for _, c := range list {
+		f := Forbidden{Flow: c.flow}
+		for _, s := range r.Judge(c.flow).Steps {
+			f.Policies = append(f.Policies, s.Policies...)
+		}
+		out = append(out, f)
+	}
+	return out, err
 }
 
 // cuts tells whether connections follow the rules.

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/weft-cni/weft/backend/policy"
@@ -39,8 +40,14 @@ func TestConnectionsThatAreNoLongerAllowedAreCutInBothDirections(t *testing.T) {
 			talks := s.talks(5000)
 			stays := s.talk("udp", s.pods["c"], s.pods["b"], podAddr("b"), netip.AddrPortFrom(podAddr("b"), 6000))
 			also := s.talk("tcp", s.pods["c"], s.pods["b"], podAddr("b"), netip.AddrPortFrom(podAddr("b"), 6001))
-			res := s.sync(c.policy)
-			t.Logf("cut: %v", res.Cut)
+			s.world.Policies = []*policy.NetworkPolicy{c.policy}
+			before, err := s.m.Forbidden(s.world)
+			if err != nil || len(before) != len(talks) || !slices.Equal(before[0].Policies, []string{c.policy.Key()}) {
+				t.Errorf("an audit lists %+v, %v; want %d connections, by %s", before, err, len(talks), c.policy.Key())
+			}
+			if res := s.sync(c.policy); len(res.Cut) != len(talks) {
+				t.Errorf("cut: %v", res.Cut)
+			}
 			heard := goOn(t, aWhileOfTalk, append(talks, stays, also)...)
 			for i, tk := range talks {
 				if heard[i] != [2]int{} {

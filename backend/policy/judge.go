@@ -28,6 +28,9 @@ type Step struct {
 	Direction Direction
 	Allowed   bool
 	Why       string // the comment of the rule that decided: policy, direction, number of the rule
+
+	// Policies are those that deny, by Key: with NetworkPolicies all that isolate the pod, since none of them allows.
+	Policies []string
 }
 
 // Judge walks a new Flow through the rules as the kernel would. It knows nothing of this node's own addresses, which the
@@ -93,10 +96,24 @@ func (r Ruleset) walk(name string, d Direction, f Flow) Step {
 				name = rule.match.target
 				break
 			}
-			return Step{Direction: d, Allowed: rule.match.verdict == allow || rule.match.audit, Why: rule.Why}
+			return r.step(d, rule)
 		}
 	}
 	return Step{Direction: d, Allowed: true, Why: "no rule objects"}
+}
+
+// step is what a rule decides.
+func (r Ruleset) step(d Direction, rule ChainRule) Step {
+	s := Step{Direction: d, Allowed: rule.match.verdict == allow || rule.match.audit, Why: rule.Why}
+	if rule.match.verdict != deny {
+		return s
+	}
+	for _, c := range r.Counters {
+		if c.Name == rule.match.counter {
+			s.Policies = c.Policies
+		}
+	}
+	return s
 }
 
 // has tells whether a set has an address.
