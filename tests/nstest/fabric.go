@@ -1,6 +1,7 @@
 package nstest
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -75,7 +76,7 @@ func (n *NS) Pod(mtu int, addrs ...netip.Prefix) *NS {
 		mtu = 1500
 	}
 	if _, err := n.Try("ip", "link", "show", "cni0"); err != nil {
-		n.IP("link add cni0 type bridge forward_delay 0 mcast_snooping 0")
+		n.IP("link add cni0 address " + randomMAC() + " type bridge forward_delay 0 mcast_snooping 0")
 		n.IP(fmt.Sprintf("link set cni0 up mtu %d", mtu))
 	}
 	pod := New(n.t)
@@ -90,6 +91,14 @@ func (n *NS) Pod(mtu int, addrs ...netip.Prefix) *NS {
 		pod.IP(fmt.Sprintf("route add default via %s", gateway))
 	}
 	return pod
+}
+
+// randomMAC is an address for a bridge to keep, as CNI's plugin makes one keep its own: a bridge without takes the lowest
+// of its ports', and with a new pod another one, which costs the pods that have the old one in their caches a packet.
+func randomMAC() string {
+	var b [5]byte
+	_, _ = rand.Read(b[:]) // crypto/rand never fails on Linux
+	return fmt.Sprintf("0a:%02x:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3], b[4])
 }
 
 // nodad is the word that lets an IPv6 address be used at once.
