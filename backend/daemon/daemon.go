@@ -91,7 +91,7 @@ func (d *daemon) boot(ctx context.Context) error {
 	g.Go(func() error { return l.answer(ctx) })
 	g.Go(func() error { return d.runStatus(ctx) })
 	g.Go(func() error { return d.run(ctx, d.gate(partConf, waitRetry, d.conf.sync)) })
-	g.Go(func() error { return d.run(ctx, d.gate(partSysctl, waitRetry, d.sysctls)) })
+	g.Go(func() error { return d.run(ctx, d.gate(partSysctl, sysctlPeriod, d.sysctls)) })
 	g.Go(func() error { return d.generations(ctx) })
 	g.Go(func() error { return d.runPolicies(ctx) })
 	return g.Wait()
@@ -123,7 +123,24 @@ func (d *daemon) sysctls(context.Context) error {
 	if conf == nil {
 		return errWaitingConf
 	}
-	return switchesOf(d.cfg.Paths, d.files).ensure(conf.Enabled)
+	s := switchesOf(d.cfg.Paths, d.files)
+	return errors.Join(s.ensure(conf.Enabled), s.ensureDevices(conf.Enabled, d.forwarders()...))
+}
+
+// forwarders are the devices that pods' packets come in by: the underlay's for answers from outside, the overlay's, and the
+// pods' bridge. Before the first round of the data plane none is known.
+func (d *daemon) forwarders() []string {
+	a := d.plane.applied.Load()
+	if a == nil {
+		return nil
+	}
+	devices := []string{bridge(d.cfg.Paths.CNITemplate())}
+	for _, f := range subnet.Families() {
+		if !a.VXLAN.VTEPs[f].IsZero() {
+			devices = append(devices, a.Underlay[f].Link, a.VXLAN.Device(f))
+		}
+	}
+	return devices
 }
 
 func (d *daemon) generations(ctx context.Context) error {

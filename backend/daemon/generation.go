@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -227,6 +228,26 @@ func (g *generation) collect(ctx context.Context, a *applied) error {
 	}
 	g.told.list("collect", report.Problems)
 	return err
+}
+
+// bridge is the name of the pods' bridge.
+func bridge(template string) string {
+	var list struct {
+		Plugins []struct {
+			Delegate struct {
+				Bridge string `json:"bridge"`
+			} `json:"delegate"`
+		} `json:"plugins"`
+	}
+	data, err := os.ReadFile(template)
+	if err == nil && json.Unmarshal(data, &list) == nil {
+		for _, p := range list.Plugins {
+			if name := p.Delegate.Bridge; name != "" && !strings.Contains(name, "/") {
+				return name
+			}
+		}
+	}
+	return "cni0"
 }
 
 // network is the name of the CNI network, under which host-local keeps its reservations.

@@ -16,7 +16,10 @@ const (
 	diskSettle = 500 * time.Millisecond // the same, where a turn writes a file as long as the cluster is large
 	waitRetry  = time.Second            // for what only somebody else can cure: seen within two seconds
 	slowResync = 30 * time.Second
-	stuckAfter = 5 * time.Minute // a loop that has not turned for so long fails the liveness probe
+	// sysctlPeriod keeps a switch that somebody turns off from being off for a second: the kernel tells nobody of most of them,
+	// and a look costs a few reads of a file without a disk.
+	sysctlPeriod = 400 * time.Millisecond
+	stuckAfter   = 5 * time.Minute // a loop that has not turned for so long fails the liveness probe
 )
 
 // errWaiting marks what is no failure: another part of the daemon has to come first, and its loop says what is missing.

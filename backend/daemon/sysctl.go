@@ -13,8 +13,9 @@ import (
 
 // sysctl is a switch of the host without which pod traffic is lost in a way that nobody finds.
 type sysctl struct {
-	path string // below /proc/sys/net
-	cure string // for a file that is not there
+	path   string // below /proc/sys/net
+	cure   string // for a file that is not there
+	device bool   // it goes with its device, so that nobody has to turn it back
 }
 
 // needed lists the switches of a family. Without bridge-nf-call the answer of a Service's backend on the same node
@@ -22,8 +23,8 @@ type sysctl struct {
 func needed(f subnet.Family) []sysctl {
 	const module = "load the module: modprobe br_netfilter"
 	return [2][]sysctl{
-		{{"ipv4/ip_forward", "the kernel has no IPv4"}, {"bridge/bridge-nf-call-iptables", module}},
-		{{"ipv6/conf/all/forwarding", "the kernel has no IPv6"}, {"bridge/bridge-nf-call-ip6tables", module}},
+		{{path: "ipv4/ip_forward", cure: "the kernel has no IPv4"}, {path: "bridge/bridge-nf-call-iptables", cure: module}},
+		{{path: "ipv6/conf/all/forwarding", cure: "the kernel has no IPv6"}, {path: "bridge/bridge-nf-call-ip6tables", cure: module}},
 	}[f]
 }
 
@@ -51,6 +52,21 @@ func (s switches) ensure(enabled [2]bool) error {
 	return errors.Join(errs...)
 }
 
+// ensureDevices turns forwarding on for the devices that pods' packets come in by: somebody may have turned it off for one of
+// them alone. A device that is not there needs none.
+func (s switches) ensureDevices(enabled [2]bool, devices ...string) error {
+	var errs []error
+	for _, f := range subnet.Families() {
+		for _, device := range devices {
+			one := sysctl{path: [2]string{"ipv4", "ipv6"}[f] + "/conf/" + device + "/forwarding", device: true}
+			if _, err := os.Stat(filepath.Join(s.dir, one.path)); enabled[f] && device != "" && err == nil {
+				errs = append(errs, s.turnOn(one))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
 func (s switches) turnOn(one sysctl) error {
 	path := filepath.Join(s.dir, one.path)
 	value, err := os.ReadFile(path)
@@ -66,7 +82,9 @@ func (s switches) turnOn(one sysctl) error {
 	}
 	// The note comes first: a switch that was turned and not noted could never be turned back. A disk that takes no note is
 	// no reason for a node without a network, and is complained of elsewhere.
-	_ = s.book.note(one.path)
+	if !one.device {
+		_ = s.book.note(one.path)
+	}
 	if err := os.WriteFile(path, []byte("1"), 0o644); err != nil {
 		return fmt.Errorf("%s is 0 and cannot be set here; run: sysctl -w %s=1", one.key(), one.key())
 	}
@@ -96,8 +114,8 @@ func (s switches) restore() ([]string, error) {
 	return off, errors.Join(errs...)
 }
 
-// key is the name that sysctl(8) uses.
-func (s sysctl) key() string { return "net." + strings.ReplaceAll(s.path, "/", ".") }
+// key is the name that sysctl(8) uses: a dot in a device's name is written as a slash there.
+func (s sysctl) key() string { return "net." + strings.NewReplacer("/", ".", ".", "/").Replace(s.path) }
 
 // sysctlDir finds the host's /proc/sys/net: the manifest mounts it writable, a plain process has its own.
 func sysctlDir(configured string) string {

@@ -127,3 +127,26 @@ func TestAConfiguredSysctlDirectoryWins(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+func TestForwardingOfADeviceThatSomebodyTurnedOffIsTurnedOnAgain(t *testing.T) {
+	dir := procNet(t, map[string]string{
+		"ipv4/conf/flannel.1/forwarding": "0", "ipv4/conf/other/forwarding": "0", "ipv6/conf/flannel.1/forwarding": "0",
+	})
+	s := book(t, dir)
+	if err := s.ensureDevices([2]bool{true, false}, "flannel.1", "gone", ""); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"ipv4/conf/flannel.1/forwarding": "1", "ipv4/conf/other/forwarding": "0", "ipv6/conf/flannel.1/forwarding": "0",
+	} {
+		if data, err := os.ReadFile(filepath.Join(dir, path)); err != nil || strings.TrimSpace(string(data)) != want {
+			t.Errorf("%s is %q, %v; want %s", path, data, err, want)
+		}
+	}
+	if off, err := s.restore(); err != nil || len(off) > 0 {
+		t.Errorf("an uninstall turns off %v, %v; a device takes its switches with it", off, err)
+	}
+	if got, want := (sysctl{path: "ipv4/conf/flannel.1/forwarding"}).key(), "net.ipv4.conf.flannel/1.forwarding"; got != want {
+		t.Errorf("the switch is called %s, want %s", got, want)
+	}
+}
