@@ -146,7 +146,7 @@ func (b *Bench) once(f Fault) (time.Duration, error) {
 	if f.Healed != nil {
 		healed = func() error { return f.Healed(b) }
 	}
-	if _, err := await(healed, patience+10*f.bound()); err != nil {
+	if _, err := await(healed, patience/3+10*f.bound()); err != nil {
 		return 0, fmt.Errorf("it does not heal: %w", err)
 	}
 	heal := time.Since(b.hurt)
