@@ -14,7 +14,7 @@ FUZZTIME   ?= 30s
 SUITE      := go run ./tests/suite
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build image lint test test-unit test-netns cover fuzz bench cluster cluster-down e2e e2e-upstream clean
+.PHONY: help deps build image lint test test-unit test-netns cover fuzz netpol bench cluster cluster-down e2e e2e-upstream clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | expand -t 16

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -39,6 +38,7 @@ type Connection struct {
 
 	family byte
 	key    []byte // the attributes that name it to the kernel, this very entry and no later one of the same addresses
+	raw    []byte // the message that it was read from
 }
 
 // Forwarded is the connection's first packet as the forward hook saw it: behind the translation of the destination, before
@@ -49,23 +49,37 @@ func (c Connection) Forwarded() Tuple {
 	return t
 }
 
-// Connections calls f for each tracked connection of the namespace.
-func (h Host) Connections(f func(Connection)) error {
+// Connections lists the tracked connections of the namespace that are worth keeping.
+func (h Host) Connections(keep func(Connection) bool) ([]Connection, error) {
 	file, err := h.open(0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer file.Close()
+	var out []Connection
 	err = ask(file, request{kind: ctGet, flags: unix.NLM_F_DUMP}, func(m syscall.NetlinkMessage) error {
-		if c, ok := parseConnection(m.Data); ok {
-			f(c)
+		if c, ok := parseConnection(m.Data); ok && keep(c) {
+			c.key, c.raw = key(c.raw), nil
+			out = append(out, c)
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("list tracked connections: %w", err)
+		return nil, fmt.Errorf("list tracked connections: %w", err)
 	}
-	return nil
+	return out, nil
+}
+
+// key copies what names an entry out of its message.
+func key(attrs []byte) (key []byte) {
+	attributes(attrs, func(kind uint16, whole, _ []byte) bool {
+		switch kind {
+		case ctaOriginal, ctaID, ctaZone:
+			key = append(key, whole...)
+		}
+		return true
+	})
+	return key
 }
 
 // Forget deletes entries of the tracking table: the next packet of such a connection is judged as if it began one. An entry
@@ -102,16 +116,13 @@ func parseConnection(data []byte) (c Connection, ok bool) {
 	if len(data) < nfgenmsgLen {
 		return c, false
 	}
-	c.family = data[0]
-	attributes(data[nfgenmsgLen:], func(kind uint16, whole, payload []byte) bool {
+	c.family, c.raw = data[0], data[nfgenmsgLen:]
+	attributes(c.raw, func(kind uint16, _, payload []byte) bool {
 		switch kind {
 		case ctaOriginal:
 			c.Original = parseTuple(payload)
-			c.key = append(c.key, whole...)
 		case ctaReply:
 			c.Reply = parseTuple(payload)
-		case ctaID, ctaZone:
-			c.key = append(c.key, whole...)
 		}
 		return true
 	})
@@ -123,7 +134,7 @@ func parseTuple(b []byte) (t Tuple) {
 		switch kind {
 		case ctaTupleIP:
 			attributes(payload, func(kind uint16, _, addr []byte) bool {
-				a, _ := netip.AddrFromSlice(slices.Clone(addr))
+				a, _ := netip.AddrFromSlice(addr)
 				if kind == 1 || kind == 3 { // CTA_IP_V4_SRC, CTA_IP_V6_SRC; each is followed by its destination
 					t.Src = a
 				} else {

@@ -106,20 +106,26 @@ func (m *Manager) doomed(r Ruleset) ([]tracked, error) {
 		return nil, err
 	}
 	guarded := r.guarded()
-	var out []tracked
-	err = m.host.Connections(func(c netfilter.Connection) {
+	var flows []Flow
+	list, err := m.host.Connections(func(c netfilter.Connection) bool {
 		t := c.Forwarded()
 		if !guarded[t.Src] && !guarded[t.Dst] || own[t.Src] || own[t.Dst] {
-			return
+			return false
 		}
 		f := Flow{Src: t.Src, Dst: t.Dst, Proto: Proto(t.Proto), SrcPort: t.SrcPort, DstPort: t.DstPort}
 		if _, back := m.cutting.flows[f.reversed()]; back {
 			f = f.reversed() // it came up again from behind, while our table was not in force
 		}
-		if !r.Judge(f).Allowed {
-			out = append(out, tracked{c, f})
+		if r.Judge(f).Allowed {
+			return false
 		}
+		flows = append(flows, f)
+		return true
 	})
+	out := make([]tracked, len(list))
+	for i, c := range list {
+		out[i] = tracked{c, flows[i]}
+	}
 	return out, err
 }
 
