@@ -95,7 +95,7 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 	if err != nil {
 		return err, nil
 	}
-	ops := kernel.Diff(have, want)
+	ops := kernel.Regaining(kernel.Diff(have, want), p.want)
 	if in.stale {
 		ops = kernel.WithoutPruning(ops)
 	}

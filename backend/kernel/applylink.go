@@ -26,6 +26,11 @@ func (c *Conn) addLink(op Op) error {
 		LinkAttrs: attrs, VxlanId: int(op.Link.VNI), VtepDevIndex: op.Link.Parent, SrcAddr: op.Link.Local.AsSlice(),
 		Port: int(op.Link.Port), Learning: op.Link.Learning, GBP: op.Link.GBP, UDPCSum: true,
 	})
+	if errors.Is(err, unix.EEXIST) {
+		if found, rerr := c.renameBack(op); found {
+			return rerr
+		}
+	}
 	if err != nil {
 		return c.explainLink(op, err)
 	}
@@ -44,6 +49,27 @@ func (c *Conn) addLink(op Op) error {
 	}
 	return fmt.Errorf("%w: tell udev (MACAddressPolicy=none in a .link file for flannel*) and NetworkManager "+
 		"(unmanaged-devices) to leave it alone", ErrMACOverwritten)
+}
+
+// renameBack finds our device under a name that somebody gave it, and reports whether there is one. Nobody else has a device
+// with our VNI, port and MAC; the kernel has room for one only.
+func (c *Conn) renameBack(op Op) (bool, error) {
+	links, err := c.handle.LinkList()
+	if err != nil {
+		return false, err
+	}
+	for _, link := range links {
+		have := linkValue(link)
+		if have.Kind != "vxlan" || have.VNI != op.Link.VNI || have.Port != op.Link.Port || have.MAC != op.Link.MAC {
+			continue
+		}
+		err := c.moveLink(Op{Name: link.Attrs().Name, To: op.Name})
+		if err == nil {
+			err = c.setLink(op)
+		}
+		return true, err
+	}
+	return false, nil
 }
 
 // setLink changes what can be changed on a live device, and only that which differs.

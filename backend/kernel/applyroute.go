@@ -28,7 +28,7 @@ func (c *Conn) setRoute(op Op) error {
 }
 
 // takeRoute clears a key that is in use: routes of ours give way, one of somebody else is named in the error and
-// left alone. The first on a key is the one that the kernel uses, and replacing it leaves no gap.
+// left alone, unless it has just taken our place. The first on a key is the one that the kernel uses, and replacing it leaves no gap.
 func (c *Conn) takeRoute(op Op, route *netlink.Route) error {
 	holders, err := c.routesAt(op.Key, op.Direct)
 	if err != nil {
@@ -37,7 +37,7 @@ func (c *Conn) takeRoute(op Op, route *netlink.Route) error {
 	isWanted := func(h holder) bool { return h.value == op.Route }
 	for i, h := range holders {
 		switch {
-		case !h.ours:
+		case !h.ours && !(op.Regain && isByHand(h.route)):
 			return c.inTheWay(op, "route to "+op.Key.Dst.String(), h.route.LinkIndex, nil)
 		case isWanted(h):
 		case i == 0 && !slices.ContainsFunc(holders, isWanted):
@@ -80,6 +80,11 @@ func (c *Conn) routesAt(key RouteKey, direct netip.Addr) ([]holder, error) {
 // isDirect reports whether a route is what flannel writes with DirectRouting.
 func isDirect(r netlink.Route, peer netip.Addr) bool {
 	return peer.IsValid() && r.Protocol == unix.RTPROT_BOOT && len(r.MultiPath) == 0 && addrOf(r.Gw) == peer
+}
+
+// isByHand reports whether a route was made by a command, and not by the kernel or a routing daemon, which would make it again.
+func isByHand(r netlink.Route) bool {
+	return r.Protocol == unix.RTPROT_BOOT || r.Protocol == unix.RTPROT_STATIC
 }
 
 func (c *Conn) delRoute(op Op) error {

@@ -270,6 +270,55 @@ func TestARouteOfSomebodyElseSurvives(t *testing.T) {
 	}
 }
 
+func TestARouteThatWasReplacedByHandIsTakenBack(t *testing.T) {
+	host, conn, parent := realHost(t)
+	want := node(2, 3)
+	want.Links[dev] = link(parent)
+	apply(t, conn, kernel.Diff(dump(t, conn), want))
+	foreign := func(ops []kernel.Op) (refused bool) {
+		for _, op := range ops {
+			refused = refused || errors.Is(conn.Apply(t.Context(), op), kernel.ErrForeignRoute)
+		}
+		return refused
+	}
+	for _, command := range []string{
+		"route replace 10.244.2.0/24 via 192.168.50.77", "route replace blackhole 10.244.2.0/24", "route replace 10.244.2.0/24 via 192.168.50.77 proto static",
+	} {
+		host.IP(command)
+		if !foreign(kernel.Diff(dump(t, conn), want)) {
+			t.Errorf("after %q: it was replaced although nobody said that it was ours", command)
+		}
+		apply(t, conn, kernel.Regaining(kernel.Diff(dump(t, conn), want), want))
+		if ops := kernel.Diff(dump(t, conn), want); len(ops) > 0 {
+			t.Errorf("after %q still to do: %v", command, ops)
+		}
+	}
+	host.IP("route replace 10.244.2.0/24 via 192.168.50.77 proto bird")
+	if !foreign(kernel.Regaining(kernel.Diff(dump(t, conn), want), want)) {
+		t.Error("a routing daemon's route was replaced: it would make it again, and we ours")
+	}
+}
+
+func TestADeviceThatWasRenamedGetsItsNameBack(t *testing.T) {
+	host, conn, parent := realHost(t)
+	want := node(2, 3)
+	want.Links[dev] = link(parent)
+	apply(t, conn, kernel.Diff(dump(t, conn), want))
+	was := index(t, host, dev)
+	for _, up := range []string{"up", "down"} {
+		host.IP("link set flannel.1 down")
+		host.IP("link set flannel.1 name tunnel0")
+		host.IP("link set tunnel0 " + up)
+		apply(t, conn, kernel.Diff(dump(t, conn), want))
+		if ops := kernel.Diff(dump(t, conn), want); len(ops) > 0 {
+			t.Errorf("%s, still to do: %v", up, ops)
+		}
+		if now := index(t, host, dev); now != was {
+			t.Errorf("%s, it is another device: %d, was %d", up, now, was)
+		}
+	}
+}
+
 func TestAnAddressOfTheHostThatIsAPeersGatewayIsNamed(t *testing.T) {
 	host, conn, parent := realHost(t)
 	apply(t, conn, []kernel.Op{linkAdd(dev, link(parent))})

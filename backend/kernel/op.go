@@ -29,6 +29,9 @@ type Op struct {
 	// Direct is the peer's underlay address, for a route. A route via it that is not ours is what flannel leaves behind
 	// with DirectRouting, and may be replaced.
 	Direct netip.Addr
+	// Regain says that the key was held by this very route when it was last looked at. Whatever an administrator's command or a
+	// script has put there since has replaced it, and is replaced in turn.
+	Regain bool
 	// Prune marks a removal that nothing else in the list depends on: what is gone from the cluster, or never was in
 	// it. As long as the cluster is not known for sure, such Ops are left out (WithoutPruning).
 	Prune bool
@@ -66,6 +69,17 @@ func WithoutPruning(ops []Op) []Op {
 		}
 	}
 	return kept
+}
+
+// Regaining marks the routes that were in place already, by the state that was reached last: a route that is missing now was
+// taken away.
+func Regaining(ops []Op, reached State) []Op {
+	for i, op := range ops {
+		if was, ok := reached.Routes[op.Key]; op.Kind == RouteSet && ok && was == op.Route {
+			ops[i].Regain = true
+		}
+	}
+	return ops
 }
 
 // String is the command that does the same.
