@@ -12,6 +12,7 @@ func groups() []Group {
 		{Name: "kernel", Faults: append(kernelRows(), firewallRows()...)},
 		{Name: "pods", Faults: podRows()},
 		{Name: "API server", Faults: apiRows()},
+		{Name: "cluster", Faults: clusterRows()},
 		{Name: "upgrade", Faults: upgradeRows()},
 		{Name: "migration", Nodes: 4, Faults: migrationRows()},
 	}
