@@ -277,16 +277,11 @@ func startWithoutMemory(b *Bench) error {
 // The agent is stopped meanwhile, or it would be faster.
 func blockThePort(b *Bench) error {
 	n := b.Nodes[0]
-	if err := n.Agent.Signal(syscall.SIGSTOP); err != nil {
+	return b.still(n, func() error {
+		const script = "link del flannel.1\nlink add blocker type vxlan dstport 4789 external\nlink set blocker up\n"
+		_, err := n.NS.Input(script, "ip", "-batch", "-")
 		return err
-	}
-	const script = "link del flannel.1\nlink add blocker type vxlan dstport 4789 external\nlink set blocker up\n"
-	_, err := n.NS.Input(script, "ip", "-batch", "-")
-	if cerr := n.Agent.Signal(syscall.SIGCONT); err == nil {
-		err = cerr
-	}
-	b.Damaged()
-	return err
+	})
 }
 
 func freeThePort(b *Bench) error {

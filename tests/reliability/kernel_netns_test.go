@@ -1,6 +1,7 @@
 package reliability
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"syscall"
@@ -12,16 +13,33 @@ func kernelRows() []Fault {
 	return append(append(deviceRows(), tableRows()...), append(hostRows(), crowdRows()...)...)
 }
 
-// command is a fault that commands make, one after the other.
+// command is a fault that commands make, one after the other. With more than one, the agent is stopped meanwhile: it would
+// be faster.
 func command(name, loses string, commands ...string) Fault {
 	return Fault{Name: name, Loses: loses, Do: func(b *Bench) error {
-		for _, c := range commands {
-			if err := b.Hurt(b.Nodes[0], c); err != nil {
-				return err
-			}
+		n := b.Nodes[0]
+		if len(commands) == 1 {
+			return b.Hurt(n, commands[0])
 		}
-		return nil
+		return b.still(n, func() error {
+			for _, c := range commands {
+				if err := b.Hurt(n, c); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	}}
+}
+
+// still does something while the node's agent is stopped. The damage is done when it goes on.
+func (b *Bench) still(n *Node, do func() error) error {
+	if err := n.Agent.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	err := do()
+	b.Damaged()
+	return errors.Join(err, n.Agent.Signal(syscall.SIGCONT))
 }
 
 func deviceRows() []Fault {
@@ -35,13 +53,13 @@ func deviceRows() []Fault {
 		command("flannel.1 renamed", gone, "ip link set flannel.1 down", "ip link set flannel.1 name tunnel0", "ip link set tunnel0 up"),
 		command("flannel.1 has another MTU", "", "ip link set flannel.1 mtu 1300"),
 		command("flannel.1 has another MAC", gone, "ip link set flannel.1 address 0a:99:99:99:99:99"),
-		command("flannel.1 has no address", "", "ip addr flush dev flannel.1"),
+		command("flannel.1 has no address", "with a device's last address the kernel takes its routes away", "ip addr flush dev flannel.1"),
 		command("flannel.1 has another address of the pod network", "", "ip addr add 10.244.1.77/32 dev flannel.1"),
 		command("flannel.1 made anew by hand, on another port", gone, "ip link del flannel.1",
 			"ip link add flannel.1 mtu 1450 type vxlan id 1 dstport 8472 nolearning dev eth0", "ip link set flannel.1 up"),
 		command("flannel.1 made anew by hand, with another VNI", gone, "ip link del flannel.1",
 			"ip link add flannel.1 mtu 1450 type vxlan id 7 dstport 4789 nolearning dev eth0", "ip link set flannel.1 up"),
-		command("flannel.1 replaced by a dummy", gone, "ip link del flannel.1", "ip link add flannel.1 type dummy"),
+		command("flannel.1 replaced by a bridge", gone, "ip link del flannel.1", "ip link add flannel.1 type bridge"),
 		{
 			Name: "a second VXLAN device on the port", Note: "another VNI; the two share the socket",
 			Do: func(b *Bench) error {
@@ -150,7 +168,7 @@ func churn(links int) func(*Bench) error {
 		const batch = 500
 		var script strings.Builder
 		for i := range batch {
-			fmt.Fprintf(&script, "link add churn%d type dummy\n", i)
+			fmt.Fprintf(&script, "link add churn%d type bridge\n", i)
 		}
 		for i := range batch {
 			fmt.Fprintf(&script, "link del churn%d\n", i)
@@ -167,18 +185,15 @@ func churn(links int) func(*Bench) error {
 
 func overflow(b *Bench) error {
 	n := b.Nodes[0]
-	if err := n.Agent.Signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	if err := churn(10000)(b); err != nil {
-		return err
-	}
-	for _, c := range []string{"ip route flush dev flannel.1", "bridge fdb flush dev flannel.1", "ip neigh flush dev flannel.1 nud permanent"} {
-		if err := b.Hurt(n, c); err != nil {
+	return b.still(n, func() error {
+		if err := churn(10000)(b); err != nil {
 			return err
 		}
-	}
-	err := n.Agent.Signal(syscall.SIGCONT)
-	b.Damaged()
-	return err
+		for _, c := range []string{"ip route flush dev flannel.1", "bridge fdb flush dev flannel.1", "ip neigh flush dev flannel.1 nud permanent"} {
+			if err := b.Hurt(n, c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

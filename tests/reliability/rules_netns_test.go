@@ -22,12 +22,21 @@ func firewallRows() []Fault {
 	deleted.Loses, deleted.Leaks = leak, leak
 	emptied := script("table inet weft emptied", "flush table inet weft\n")
 	emptied.Loses, emptied.Leaks = leak, leak
-	before := script("a rule put before ours, in our own chain", "insert rule inet weft forward counter drop\n")
-	before.Loses = open
+	before := script("a rule put before ours, in our own chain", "insert rule inet weft postrouting counter accept\n")
+	before.Loses, before.Leaks = leak, leak
 	added := script("a chain put into our table", "add chain inet weft stranger\nadd rule inet weft stranger counter\n")
-	reload := script("a firewall reloads: all tables flushed and its own filled", reloaded)
-	reload.Loses, reload.Leaks = nat+"; "+open, leak
-	reload.After = func(b *Bench) error { return nft(b, "delete table ip filter\n") }
+	reload := Fault{
+		Name: "a firewall reloads: all rules flushed, its own restored", Note: "iptables-restore, FORWARD drops", Loses: nat + "; " + open, Leaks: leak,
+		Do: func(b *Bench) error {
+			if err := nft(b, "flush ruleset\n"); err != nil {
+				return err
+			}
+			_, err := b.Nodes[0].NS.Input(reloaded, "iptables-nft-restore")
+			b.Damaged()
+			return err
+		},
+		Healed: opened("iptables-nft"), After: closed("iptables-nft"),
+	}
 	return []Fault{
 		flushed, deleted, emptied, before, added, reload,
 		forward("iptables (nft): FORWARD set to DROP", "iptables-nft", "-P FORWARD DROP"),
@@ -46,14 +55,13 @@ func firewallRows() []Fault {
 	}
 }
 
-// reloaded is a firewall's reload as it is worst for others: everything goes, and what comes drops what it does not know.
-const reloaded = `flush ruleset
-table ip filter {
-	chain FORWARD {
-		type filter hook forward priority filter; policy drop;
-		ct state established,related accept
-	}
-}
+// reloaded is what a firewall restores at a reload: it knows nothing of us, and drops what it does not know.
+const reloaded = `*filter
+:INPUT ACCEPT [0:0]
+:FORWARD DROP [0:0]
+:OUTPUT ACCEPT [0:0]
+-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+COMMIT
 `
 
 // script is a fault that an nft script makes.
@@ -80,25 +88,34 @@ func forward(name, program string, rules ...string) Fault {
 			}
 			return nil
 		},
-		Healed: func(b *Bench) error {
-			text, err := b.Nodes[0].NS.Try(program, "-S", "FORWARD")
-			if err != nil {
+		Healed: opened(program), After: closed(program),
+	}
+}
+
+// opened tells whether a FORWARD chain lets pods through: by a jump of ours that comes before what stops everything.
+func opened(program string) func(*Bench) error {
+	return func(b *Bench) error {
+		text, err := b.Nodes[0].NS.Try(program, "-S", "FORWARD")
+		if err != nil {
+			return err
+		}
+		before, _, _ := strings.Cut(text, "-j REJECT")
+		if !strings.Contains(before, "-A FORWARD -m comment") {
+			return fmt.Errorf("FORWARD is not opened:\n%s", text)
+		}
+		return b.Restored()
+	}
+}
+
+// closed takes an operator's rules away again.
+func closed(program string) func(*Bench) error {
+	return func(b *Bench) error {
+		for _, r := range []string{"-P FORWARD ACCEPT", "-F FORWARD"} {
+			if _, err := b.Nodes[0].NS.Try(append([]string{program}, strings.Fields(r)...)...); err != nil {
 				return err
 			}
-			jump, stop := strings.Index(text, "-A FORWARD -"), strings.Index(text, "-j REJECT")
-			if jump < 0 || stop >= 0 && !strings.Contains(text[:stop], "\n-A FORWARD -m comment") {
-				return fmt.Errorf("FORWARD is not opened:\n%s", text)
-			}
-			return b.Restored()
-		},
-		After: func(b *Bench) error {
-			for _, r := range []string{"-P FORWARD ACCEPT", "-F FORWARD"} {
-				if _, err := b.Nodes[0].NS.Try(append([]string{program}, strings.Fields(r)...)...); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+		}
+		return nil
 	}
 }
 

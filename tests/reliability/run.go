@@ -3,6 +3,7 @@ package reliability
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -123,7 +124,10 @@ func (r *run) play(t *testing.T, f Fault) {
 func note(f Fault) string {
 	text := f.Note
 	for _, why := range []string{f.Loses, f.Leaks} {
-		if why != "" && text != "" {
+		if strings.Contains(text, why) {
+			continue
+		}
+		if text != "" {
 			text += "; "
 		}
 		text += why
