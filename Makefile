@@ -55,6 +55,9 @@ cover: ## statements covered in subnet, backend and cniplugin; root, since names
 fuzz: ## run each fuzz target for FUZZTIME (30s)
 	@$(SUITE) -fuzztime $(FUZZTIME) fuzz
 
+netpol: ## 10,000 random clusters with policies against an oracle, half of them as real packets; root
+	WEFT_WORLDS=10000 go test -count=1 -timeout 60m -v -run 'TestTheRulesOfBothNodes|TestACompilerThatFollows|TestRealPackets|TestTheKernelHolds' ./backend/policy
+
 bench: ## what things cost beside a baseline, as a table that goes into docs/performance.md; root, on a machine at rest
 	WEFT_BENCH=full go test -count=1 -v -run TestTheTableOfCosts ./tests/bench
 
