@@ -56,7 +56,7 @@ func blend[T any](r *rand.Rand, a, b []*T, name func(*T) string) []*T {
 }
 
 func TestACompilerThatFollowsEditsSaysWhatAFreshOneSays(t *testing.T) {
-	for _, seed := range seeds(t, 40) {
+	for _, seed := range seeds(t, 20) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		c := policy.NewCompiler()
 		w := oracle.Random(seed, 2).World
