@@ -85,6 +85,9 @@ func (h host) legacyTables(fam family) []string {
 // read lists one table.
 func (h host) read(ctx context.Context, f flavour, table string) (xtable, error) {
 	text, err := h.run(ctx, "", append(slices.Clone(f.list), table)...)
+	if err != nil && strings.Contains(err.Error(), "is incompatible, use 'nft' tool") {
+		return xtable{foreign: true}, nil // a base chain that iptables would have made otherwise
+	}
 	if err != nil {
 		return xtable{}, fmt.Errorf("list %s table %s: %w", f.name(), table, err)
 	}

@@ -278,3 +278,19 @@ func TestATableOfNFTChainsThatIptablesCannotReadIsNamed(t *testing.T) {
 		t.Errorf("got %q", r.Problems)
 	}
 }
+
+func TestATableFilterThatWasWrittenByHandIsNamedAndKeepsNoRuleFromBeingMade(t *testing.T) {
+	ns := nstest.New(t)
+	m := manager(ns)
+	if !slices.ContainsFunc(m.host.flavours(context.Background()), func(f flavour) bool { return f.engine == engineNFT }) {
+		t.Skip("no iptables-nft")
+	}
+	ns.SetNFT("table ip filter {\n chain FORWARD { type filter hook forward priority filter; policy drop; ct state established,related accept; }\n}\n")
+	r, err := m.Sync(context.Background(), single())
+	if err != nil || !slices.ContainsFunc(r.Problems, func(p string) bool { return strings.Contains(p, "iptables cannot read") }) {
+		t.Errorf("problems %q, %v", r.Problems, err)
+	}
+	if !strings.Contains(ns.NFT(), "masquerade") {
+		t.Errorf("our own rules were not made:\n%s", ns.NFT())
+	}
+}
