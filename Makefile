@@ -49,6 +49,14 @@ test-unit: ## unit tests with the race detector, fuzz seeds included; no root
 test-netns: ## tests and scenarios in network namespaces; root
 	@$(SUITE) netns
 
+test-reliability: deps ## every fault with traffic on, on namespaces and on the real cluster; writes docs/reliability.md
+	@$(MAKE) --no-print-directory image
+	@$(SUITE) reliability
+
+soak: deps ## every fault ten times, long ones too, and a random story of 1,000 steps; takes a night
+	@$(MAKE) --no-print-directory image
+	@$(SUITE) soak
+
 cover: ## statements covered in subnet, backend and cniplugin; root, since namespace tests count; fails under 85 %
 	@$(SUITE) -cover 85
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 )
@@ -37,8 +38,19 @@ type event struct {
 // goTest runs `go test -json` in a folder and returns what it counted. A package that fails outside its tests, because it does
 // not build, panics or exits, counts as one failed test.
 func goTest(ctx context.Context, out io.Writer, dir string, args ...string) tally {
+	return goTestIn(ctx, out, place{dir: dir}, args...)
+}
+
+// place is where a command runs: a folder, and what is added to the environment.
+type place struct {
+	dir string
+	env []string
+}
+
+// goTestIn is goTest with an environment.
+func goTestIn(ctx context.Context, out io.Writer, p place, args ...string) tally {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
-	cmd.Dir = dir
+	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), p.env...)
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
 		return broken(out, err)

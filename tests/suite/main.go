@@ -19,9 +19,7 @@ const limit = 80 * time.Minute
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	ctx, cancel := context.WithTimeout(ctx, limit)
 	err := run(ctx, os.Args[1:], os.Stdout)
-	cancel()
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "suite:", err)
@@ -38,6 +36,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	if *atLeast > 0 {
 		return cover(ctx, *atLeast, out)
+	}
+	if !slices.Contains(fs.Args(), "soak") {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
 	}
 	all := steps(*fuzzTime)
 	for _, name := range fs.Args() {

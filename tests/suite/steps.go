@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -28,6 +31,10 @@ func steps(fuzzTime time.Duration) []step {
 		{"e2e", "the real cluster", func(ctx context.Context, out io.Writer) tally {
 			return goTest(ctx, out, "tests/e2e", "-count=1", "-p", "1", "-timeout", "60m", "./...")
 		}},
+		{"reliability", "the fault bench, every row", func(ctx context.Context, out io.Writer) tally {
+			return faults(ctx, out, "long", "75m")
+		}},
+		{"soak", "every fault ten times, and a long random story", soak},
 		{"fuzz", "each fuzz target for " + fuzzTime.String(), func(ctx context.Context, out io.Writer) tally {
 			return fuzz(ctx, out, fuzzTime)
 		}},
@@ -82,6 +89,37 @@ func netns(ctx context.Context, out io.Writer) tally {
 		return tally{}
 	}
 	return goTest(ctx, out, ".", append([]string{"-count=1", "-p", "1", "-timeout", "20m", "-run", names.pattern()}, names.packages()...)...)
+}
+
+// faults plays the rows of both benches, that of namespaces first, and prints the page that they write.
+func faults(ctx context.Context, out io.Writer, form, limit string) tally {
+	var t tally
+	for _, dir := range []string{filepath.Join("tests", "reliability"), filepath.Join("tests", "e2e")} {
+		t.add(goTestIn(ctx, out, place{dir: dir, env: []string{"WEFT_RELIABILITY=" + form}}, "-count=1", "-timeout", limit, "-run", "^TestFaults$", "."))
+	}
+	page, err := os.ReadFile(filepath.Join("docs", "reliability.md"))
+	if err != nil {
+		t.add(broken(out, err))
+	}
+	_, _ = fmt.Fprintf(out, "\n%s", page)
+	return t
+}
+
+// soakSteps is how long the random story of a soak is.
+const soakSteps = 1000
+
+// soak plays every fault ten times, and tells real daemons a random story; its seed is printed, so that one command tells it
+// again.
+func soak(ctx context.Context, out io.Writer) tally {
+	seed := os.Getenv("WEFT_MODEL_SEED")
+	if seed == "" {
+		seed = strconv.FormatUint(rand.Uint64()>>1, 10)
+	}
+	env := []string{"WEFT_MODEL_SEED=" + seed, "WEFT_MODEL_STEPS=" + strconv.Itoa(soakSteps)}
+	_, _ = fmt.Fprintf(out, "the story again: %s go test -run 'RealDaemons/random' -timeout 0 ./tests/scenario\n", strings.Join(env, " "))
+	t := goTestIn(ctx, out, place{dir: ".", env: env}, "-count=1", "-timeout", "3h", "-run", "RealDaemons/random", "./tests/scenario")
+	t.add(faults(ctx, out, "soak", "24h"))
+	return t
 }
 
 // fuzz runs the targets one by one, which is all that the go command can do.
