@@ -39,7 +39,7 @@ func streamed[T any, V any, P kube.Message[T]](rc rest.Interface, name string, k
 		Name: name, Object: P(new(T)), Watch: typed.watch,
 		List: kube.Streamed(rc, name, func(obj P) runtime.Object {
 			p, _ := k.parse(obj)
-			return &slim[V]{parsed: p}
+			return slimOf(p, obj)
 		}, typed.list),
 	}
 }
@@ -137,16 +137,17 @@ func clusterPoliciesOf(c *kube.Client) (kube.Kind, error) {
 	if err != nil {
 		return kube.Kind{}, fmt.Errorf("make a client for %s: %w", kindCluster, err)
 	}
+	options := schema.GroupVersion{Version: "v1"} // in which ListOptions are known to the codec
 	return kube.Kind{
 		Name: kindCluster, Object: &policyapi.ClusterNetworkPolicy{},
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list := &policyapi.ClusterNetworkPolicyList{}
-			err := client.Get().Resource(kindCluster).VersionedParams(&o, scheme.ParameterCodec).Do(ctx).Into(list)
+			err := client.Get().Resource(kindCluster).SpecificallyVersionedParams(&o, scheme.ParameterCodec, options).Do(ctx).Into(list)
 			return list, err
 		},
 		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.Watch = true
-			return client.Get().Resource(kindCluster).VersionedParams(&o, scheme.ParameterCodec).Watch(ctx)
+			return client.Get().Resource(kindCluster).SpecificallyVersionedParams(&o, scheme.ParameterCodec, options).Watch(ctx)
 		},
 	}, nil
 }

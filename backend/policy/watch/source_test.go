@@ -266,3 +266,21 @@ func TestN22AThousandEditsConverge(t *testing.T) {
 		return true
 	})
 }
+
+// safeLog can be read while it is written.
+type safeLog struct {
+	mu   sync.Mutex // guards text
+	text strings.Builder
+}
+
+func (l *safeLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *safeLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}

@@ -186,7 +186,7 @@ func (t *table[V]) Transformer() cache.TransformFunc {
 			return obj, nil
 		}
 		if p, ok := t.kind.parse(obj); ok {
-			return &slim[V]{parsed: p}, nil
+			return slimOf(p, obj), nil
 		}
 		return obj, nil
 	}
