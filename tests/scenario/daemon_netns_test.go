@@ -27,8 +27,7 @@ func TestRealDaemonsKeepTheKernelAsTheModelSays(t *testing.T) {
 		}
 	})
 	t.Run("end a random story as the model says", func(t *testing.T) {
-		end := time.Now().Add(playtime(t))
-		improvise(t, worlds(t), seed(t), func(int) bool { return time.Now().Before(end) })
+		improvise(t, worlds(t), seed(t), bound(t))
 	})
 	t.Run("D-14 lose no packet and no byte when they end fifty times", func(t *testing.T) { endFiftyTimes(t, worlds(t)) })
 }

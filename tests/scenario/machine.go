@@ -8,7 +8,8 @@ type Machine struct {
 	box      *counted
 	agent    agent
 	settings Settings
-	mac      string // of its VXLAN device
+	mac      string   // of its VXLAN device
+	former   []uint16 // ports that its daemon found when it was started, and hears besides
 	alive    bool
 	blind    bool  // it was started while the API was away, and has not seen the cluster yet
 	adopts   bool  // it chose its MAC while it could not be judged: what it announces next counts

@@ -11,12 +11,28 @@ import (
 	"time"
 )
 
-// The random stories are bounded by these variables of the environment: a seed to play a story again, and how long to
-// play on namespaces. Without them the seed is a new one, and the time short.
+// The random stories are bounded by these variables of the environment: a seed to play a story again, and how long, or how
+// many steps, to play on namespaces. Without them the seed is a new one, and the time short.
 const (
-	seedVariable = "WEFT_MODEL_SEED"
-	timeVariable = "WEFT_MODEL_TIME"
+	seedVariable  = "WEFT_MODEL_SEED"
+	timeVariable  = "WEFT_MODEL_TIME"
+	stepsVariable = "WEFT_MODEL_STEPS"
 )
+
+// bound tells when a random story on namespaces is long enough.
+func bound(t *testing.T) func(step int) bool {
+	t.Helper()
+	text := os.Getenv(stepsVariable)
+	if text == "" {
+		end := time.Now().Add(playtime(t))
+		return func(int) bool { return time.Now().Before(end) }
+	}
+	steps, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s: %v", stepsVariable, err)
+	}
+	return func(step int) bool { return step < steps }
+}
 
 func seed(t *testing.T) uint64 {
 	t.Helper()

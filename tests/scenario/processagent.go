@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -167,4 +169,19 @@ func chosenMAC(w *World, m *Machine) string {
 		return r.MAC
 	}
 	return m.mac
+}
+
+// formerPorts are what a daemon that starts now finds: the ports of its devices, and the one that its Node announces.
+func formerPorts(w *World, m *Machine) []uint16 {
+	var ports []uint16
+	if have, err := m.box.Dump(context.Background()); err == nil {
+		for _, l := range have.Links {
+			ports = append(ports, l.Port)
+		}
+	}
+	if r, ok := w.cluster.record(m.name); ok {
+		port, _ := strconv.ParseUint(r.Port, 10, 16) // what is no port says nothing
+		ports = append(ports, uint16(port))
+	}
+	return slices.DeleteFunc(ports, func(p uint16) bool { return p == 0 || p == m.settings.Port })
 }

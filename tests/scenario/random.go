@@ -229,7 +229,9 @@ func (g *generator) meddle() string {
 	}
 	if g.rules {
 		commands = append(commands, "nft flush ruleset", "nft delete table inet weft", "nft flush chain inet weft postrouting",
-			"nft insert rule inet weft postrouting masquerade", "nft flush set inet weft peers-ipv4")
+			"nft insert rule inet weft postrouting masquerade", "nft flush set inet weft peers-ipv4", "nft add chain inet weft stranger",
+			"nft insert rule inet weft inbound counter drop", "bridge fdb flush dev DEV", "ip addr flush dev DEV",
+			"ip link add other type vxlan id 9 dstport 4789 dev eth0", "ip link del other", "iptables-nft -P FORWARD DROP", "iptables-nft -F FORWARD")
 	}
 	return "do " + name + " " + strings.ReplaceAll(g.pick(commands...), "DEV", device)
 }

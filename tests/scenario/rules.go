@@ -44,24 +44,36 @@ func (r *rulesModel) judge(w *World, m *Machine, node Record) error {
 		}
 		cfg.Peers = append(cfg.Peers, netip.AddrPortFrom(ip, uint16(port)))
 	}
-	if _, err := r.scratch.Try("nft", "flush", "ruleset"); err != nil {
-		return err
-	}
-	if _, err := traffic.New(traffic.Options{NetNS: r.scratch.Path()}).Sync(context.Background(), cfg); err != nil {
-		return err
-	}
-	want, err := table(r.scratch)
-	if err != nil {
-		return err
-	}
 	have, err := table(box.ns)
 	if err != nil {
 		return err
 	}
-	if diff := gocmp.Diff(want, have); diff != "" {
-		return fmt.Errorf("%s: rules (+) differ from freshly made ones (-):\n%s", m.name, diff)
+	// A daemon that was started without an API server may have learned of its former ports from its disk, or not at all.
+	var errs []error
+	for _, former := range [][]uint16{m.former, nil} {
+		cfg.Mixed = former
+		want, err := r.fresh(cfg)
+		if err != nil {
+			return err
+		}
+		diff := gocmp.Diff(want, have)
+		if diff == "" {
+			return nil
+		}
+		errs = append(errs, fmt.Errorf("%s: rules (+) differ from freshly made ones (-):\n%s", m.name, diff))
 	}
-	return nil
+	return errs[0]
+}
+
+// fresh are the rules as they are made in an empty namespace.
+func (r *rulesModel) fresh(cfg traffic.Config) ([]string, error) {
+	if _, err := r.scratch.Try("nft", "flush", "ruleset"); err != nil {
+		return nil, err
+	}
+	if _, err := traffic.New(traffic.Options{NetNS: r.scratch.Path()}).Sync(context.Background(), cfg); err != nil {
+		return nil, err
+	}
+	return table(r.scratch)
 }
 
 // table is our nft table, line by line, with the elements of its sets one a line and sorted.

@@ -96,6 +96,7 @@ func (w *World) start(m *Machine) error {
 	m.alive = true
 	if _, ok := m.agent.(*processAgent); ok {
 		m.mac, m.settings.Silent = chosenMAC(w, m), true
+		m.former = formerPorts(w, m)
 	}
 	return m.agent.start(w.ctx, m.settings, m.mac)
 }
