@@ -28,6 +28,7 @@ func agentRows() []Fault {
 		{Name: "killed for want of memory before it is ready", Do: startWithoutMemory},
 		{Name: "SIGTERM while the API server hangs", Do: endWhileTheServerHangs},
 		{Name: "SIGTERM while the API server cannot be reached", Do: endWithoutServer},
+		{Name: "SIGTERM while netlink is slow", Do: endWhileNetlinkIsSlow},
 	}
 	for i := range rows {
 		rows[i].Heal, rows[i].Note = 10*time.Second, start
@@ -176,6 +177,17 @@ func endWithoutServer(b *Bench) error {
 	b.API.Proxy.Close()
 	defer b.API.Proxy.Open()
 	return endBothWays(b)
+}
+
+// endWhileNetlinkIsSlow ends the agents while somebody else holds the kernel's lock for links nearly all the time.
+func endWhileNetlinkIsSlow(b *Bench) error {
+	done := make(chan error, 1)
+	go func() { done <- churn(1000)(b) }()
+	time.Sleep(100 * time.Millisecond)
+	err := eachAgent(terminate)(b)
+	err = errors.Join(err, <-done)
+	b.Damaged()
+	return err
 }
 
 func endBothWays(b *Bench) error {
