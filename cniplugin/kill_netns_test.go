@@ -1,20 +1,25 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-cni/weft/subnet/attach"
 )
 
 // traced is a call of the plugin of which one program is killed at a step.
 func (w *world) traced(s step, verb string, p pod, conf []byte) *tracer {
 	w.Helper()
 	cmd := w.process(verb, p, conf)
-	return trace(w, s, cmd.Path, cmd.Env, conf)
+	env := append(cmd.Env, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=traced;K8S_POD_UID=uid")
+	return trace(w, s, cmd.Path, env, conf)
 }
 
 // programs are those that an ADD or a DEL runs.
@@ -44,9 +49,15 @@ func (w *world) holds(when string, pods ...pod) {
 	if n := w.ports(); n != len(pods) {
 		w.Errorf("%s: %d bridge ports for %d pods", when, n, len(pods))
 	}
-	for _, dir := range []string{"flannel", "networks/cbr0"} {
-		entries, err := os.ReadDir(w.file(dir))
-		w.must(err)
+	if n := w.notes(); slices.ContainsFunc(n, func(name string) bool { return !slices.Contains(want, strings.Split(name, "@")[0]) }) {
+		w.Errorf("%s: notes %q", when, n)
+	}
+	notes, _ := attach.Paths(w.file("subnet.env"))
+	for _, dir := range []string{w.file("flannel"), w.file("networks/cbr0"), notes.Dir} {
+		entries, err := os.ReadDir(dir)
+		if !errors.Is(err, fs.ErrNotExist) {
+			w.must(err)
+		}
 		for _, e := range entries {
 			if strings.HasPrefix(e.Name(), ".") && e.Name() != ".lock" {
 				w.Errorf("%s: %s is left over in %s", when, e.Name(), dir)
@@ -55,9 +66,23 @@ func (w *world) holds(when string, pods ...pod) {
 	}
 }
 
-// The plugin may be killed by a runtime that lost patience, its delegates by the kernel that is short of memory.
+// The plugin may be killed by a runtime that lost patience, its delegates by the kernel that is short of memory. Under
+// policy the plugin runs a second time, between the bridge and host-local.
 func TestC11AnAddKilledAtAnyStepLeavesNothing(t *testing.T) {
-	w := newWorld(t)
+	for name, policy := range map[string]bool{"without policies": false, "under policy": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			if policy {
+				w.shut()
+				w.agent(func(attach.Note) error { return nil })
+			}
+			killAdds(w)
+		})
+	}
+}
+
+func killAdds(w *world) {
+	w.Helper()
 	neighbour, p := w.pod("neighbour"), w.pod("add")
 	w.add(neighbour)
 	whole := w.traced(step{}, "ADD", p, w.conf())
@@ -65,14 +90,14 @@ func TestC11AnAddKilledAtAnyStepLeavesNothing(t *testing.T) {
 	w.del(p)
 	for _, victim := range programs() {
 		if whole.count[victim] == 0 {
-			t.Fatalf("%s made no call: %v", victim, whole.count)
+			w.Fatalf("%s made no call: %v", victim, whole.count)
 		}
 		for _, n := range steps(whole.count[victim]) {
 			when := fmt.Sprintf("ADD with %s killed at %d of %d", victim, n, whole.count[victim])
 			p.id = fmt.Sprintf("add-%s-%d", victim, n)
 			end := w.traced(step{victim, n}, "ADD", p, w.conf())
 			if victim != "flannel" && end.killed && end.exit.ExitStatus() == 0 {
-				t.Errorf("%s: it succeeded", when)
+				w.Errorf("%s: it succeeded", when)
 			}
 			if end.exit.ExitStatus() > 0 {
 				w.holds(when, neighbour) // the plugin lived and took back what was done
@@ -81,7 +106,7 @@ func TestC11AnAddKilledAtAnyStepLeavesNothing(t *testing.T) {
 			w.holds(when+", then DEL", neighbour)
 		}
 	}
-	t.Logf("calls by program: %v", whole.count)
+	w.Logf("calls by program: %v", whole.count)
 	w.run("ip", "netns", "exec", neighbour.id, "ping", "-c1", "-W5", "10.244.1.1")
 }
 

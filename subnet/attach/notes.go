@@ -44,6 +44,7 @@ func (n Notes) Write(note Note) (bool, error) {
 // Remove takes a note away; without one it does nothing. It returns the note that was there.
 func (n Notes) Remove(containerID, ifName string) (Note, error) {
 	name := Note{ContainerID: containerID, IfName: ifName}.Name()
+	_ = os.Remove(filepath.Join(n.Dir, tempPrefix+name)) // of a writer that was killed; mostly there is none
 	note, err := n.Read(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Note{}, nil
