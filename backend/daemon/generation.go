@@ -82,11 +82,14 @@ func (g *generation) run(ctx context.Context) error {
 	})
 	keep := disk(g.side("cache", waitRetry, g.view.keep))
 	keep.Settle = diskSettle
+	ways := g.side("path MTU", slowResync, g.after(func(ctx context.Context, a *applied) error { return g.wayMTU.look(ctx, a, g.conn) }))
+	ways.Settle = time.Second // nothing waits for it
 	planeLoop := g.side(partPlane, g.cfg.Resync, func(ctx context.Context) error {
 		err := g.syncPlane(ctx)
 		rulesLoop.Poke()
 		announce.Poke()
 		files.Poke()
+		ways.Poke()
 		return err
 	})
 	g.rules.inForce = func(port uint16) {
@@ -105,7 +108,7 @@ func (g *generation) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, l := range []*backend.Loop{
 		api, planeLoop, rulesLoop, files, announce, keep, disk(g.side("collect", time.Minute, g.after(g.collect))),
-		g.side("path MTU", slowResync, g.after(func(ctx context.Context, a *applied) error { return g.wayMTU.look(ctx, a, g.conn) })),
+		ways,
 	} {
 		group.Go(func() error { return g.daemon.run(ctx, l) })
 	}

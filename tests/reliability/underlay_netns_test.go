@@ -67,7 +67,9 @@ func linkRows() []Fault {
 		},
 	}
 	again := Fault{
-		Name: "underlay interface removed and made again", Loses: "there is no device in between", Note: "flannel.1 goes with it; the new one has another index",
+		Name: "underlay interface removed and made again", Loses: "there is no device in between",
+		Leaks: "the kernel forgets the translations of a device that goes; to conntrack the last packets of those connections are invalid, and no rule translates such",
+		Note:  "flannel.1 goes with it; the new one has another index",
 		Do: func(b *Bench) error {
 			n, port := b.Nodes[0], b.Fabric.Port(1)
 			if err := b.on("ip link del eth0", "ip link add eth0 type veth peer name "+port+" netns "+b.Fabric.Switch.Name); err != nil {
