@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/claim"
 )
 
 // Announcement is what this node tells the others about itself.
@@ -22,15 +23,15 @@ type Announcement struct {
 // be there. An overwrite annotation of the Node replaces the public IP here and nowhere else.
 func (a Announcement) Annotations(prefix Prefix, overwrite [2]netip.Addr) map[string]string {
 	want := map[string]string{
-		prefix.Key(keyManaged):     "true",
-		prefix.Key(keyBackendType): a.BackendType,
-		prefix.Key(keyBackendPort): "",
+		prefix.Key(claim.KeyManaged):     "true",
+		prefix.Key(claim.KeyBackendType): a.BackendType,
+		prefix.Key(claim.KeyBackendPort): "",
 	}
 	if a.Port != 0 {
-		want[prefix.Key(keyBackendPort)] = strconv.Itoa(int(a.Port))
+		want[prefix.Key(claim.KeyBackendPort)] = strconv.Itoa(int(a.Port))
 	}
 	for _, f := range subnet.Families() {
-		keys := keysOf(f)
+		keys := claim.KeysOf(f)
 		ip, data := "", ""
 		if a.PublicIP[f].IsValid() {
 			ip, data = a.PublicIP[f].String(), backendData(a.VNI, a.MAC[f])
@@ -38,7 +39,7 @@ func (a Announcement) Annotations(prefix Prefix, overwrite [2]netip.Addr) map[st
 				ip = overwrite[f].String()
 			}
 		}
-		want[prefix.Key(keys.publicIP)], want[prefix.Key(keys.backendData)] = ip, data
+		want[prefix.Key(keys.PublicIP)], want[prefix.Key(keys.BackendData)] = ip, data
 	}
 	return want
 }

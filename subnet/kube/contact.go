@@ -12,6 +12,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // contact remembers since when something does not work and why. The zero value means that nothing is known.
@@ -104,9 +105,9 @@ func unreachable(err error) bool {
 }
 
 // attempt calls until the server is reached, about once a second, so that work goes on within two seconds after the
-// way is free again; client-go's reflector alone would list everything anew each time. A 401 is tried once more at once:
-// by then a token that was replaced has been read. Other answers of the server, bad ones too, are returned: for those the
-// reflector's own growing delays spare the server.
+// way is free again; client-go's reflector alone would list everything anew each time. A server that names a time is called
+// again then. A 401 is tried once more at once: by then a token that was replaced has been read. Other answers of the
+// server, bad ones too, are returned: for those the reflector's own growing delays spare the server.
 func attempt[T any](ctx context.Context, note func(error), call func() (T, error)) (T, error) {
 	refused := false
 	for {
@@ -120,10 +121,27 @@ func attempt[T any](ctx context.Context, note func(error), call func() (T, error
 			continue
 		}
 		note(err)
-		if !unreachable(err) {
+		after, named := apierrors.SuggestsClientDelay(err)
+		switch {
+		case unreachable(err):
+			pause(ctx, began)
+		case named && !apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
+			stayAway(ctx, time.Duration(after)*time.Second)
+		default:
 			return out, err
 		}
-		pause(ctx, began)
+	}
+}
+
+// longest bounds how long a server can send us away.
+const longest = 30 * time.Second
+
+// stayAway waits as long as the server asked for, and up to a quarter more, so that not all agents come back at once.
+func stayAway(ctx context.Context, d time.Duration) {
+	d = max(min(d, longest), 50*time.Millisecond)
+	select {
+	case <-ctx.Done():
+	case <-time.After(d + rand.N(d/4+1)):
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/claim"
 )
 
 // repeat is how often one Event is written again while its cause lasts; the API server forgets Events after an hour.
@@ -77,7 +78,7 @@ func (e *Events) Warn(ctx context.Context, self subnet.Self, reason, text string
 	if e == nil || !self.Exists {
 		return
 	}
-	text = limit(text, 1000) // the API server refuses more than 1,024 bytes
+	text = claim.Limit(text, 1000) // the API server refuses more than 1,024 bytes
 	name := eventName(self, reason, text)
 	now := time.Now()
 	if !e.due(name, now) {
@@ -134,5 +135,5 @@ func event(self subnet.Self, reason, text string) *corev1.Event {
 func eventName(self subnet.Self, reason, text string) string {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s\x00%s\x00%s", self.UID, reason, text)
-	return fmt.Sprintf("%s.%016x", limit(self.Name, 200), h.Sum64())
+	return fmt.Sprintf("%s.%016x", claim.Limit(self.Name, 200), h.Sum64())
 }

@@ -3,18 +3,18 @@ package kube
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+
+	"github.com/weft-cni/weft/subnet/wire"
 )
 
 // Message is an API object with a form in protobuf: *corev1.Node, *corev1.Pod.
@@ -40,13 +40,8 @@ func Streamed[T any, P Message[T]](rc rest.Interface, resource string, slim func
 			}
 			return slimList(list, slim)
 		}
-		request := real.Get().Resource(resource).VersionedParams(&o, scheme.ParameterCodec)
-		if o.ResourceVersion != "" && o.ResourceVersion != "0" {
-			// A server that has never seen the version waits for it for three seconds and then asks us to come again, which
-			// client-go would do ten times; the one who asks for the list knows better.
-			request.MaxRetries(0)
-		}
-		body, err := request.Stream(ctx)
+		// A Feed tries again by itself, and tells of each try; below it client-go would try ten times first.
+		body, err := real.Get().Resource(resource).VersionedParams(&o, scheme.ParameterCodec).MaxRetries(0).Stream(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -62,115 +57,60 @@ func Streamed[T any, P Message[T]](rc rest.Interface, resource string, slim func
 	}
 }
 
+// Watched watches a kind without the ten tries that client-go makes in silence: a Feed tries again by itself. whole is the
+// typed client's Watch, which stands in where there is no real server.
+func Watched(rc rest.Interface, resource string, whole func(context.Context, metav1.ListOptions) (watch.Interface, error),
+) func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	return func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		real, ok := rc.(*rest.RESTClient)
+		if !ok || real == nil { // a fake
+			return whole(ctx, o)
+		}
+		o.Watch = true
+		return real.Get().Resource(resource).VersionedParams(&o, scheme.ParameterCodec).MaxRetries(0).Watch(ctx)
+	}
+}
+
 // nodes is the kind that a Source watches, cut to what it reads.
 func nodes(client *Client, prefix Prefix) Kind {
 	nodes := client.CoreV1().Nodes()
 	return Kind{
-		Name: "nodes", Object: &corev1.Node{}, Watch: nodes.Watch,
+		Name: "nodes", Object: &corev1.Node{}, Watch: Watched(client.CoreV1().RESTClient(), "nodes", nodes.Watch),
 		List: Streamed(client.CoreV1().RESTClient(), "nodes",
 			func(n *corev1.Node) runtime.Object { return slim(n, prefix) },
 			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return nodes.List(ctx, o) }),
 	}
 }
 
-// The wire form of protobuf in Kubernetes: four magic bytes, then runtime.Unknown, whose field 2 is the list, whose
-// field 1 is its metadata and whose fields 2 are the objects. All of these are length-delimited.
-// https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding
-const (
-	magic    = "k8s\x00"
-	fieldOne = 1<<3 | 2
-	fieldTwo = 2<<3 | 2
-	// etcd refuses values over 1.5 MB; a length beyond this is no object.
-	mostBytes = 32 << 20
-)
-
 // readList reads a list in protobuf or JSON.
 func readList[T any, P Message[T]](r *bufio.Reader, slim func(P) runtime.Object) (*metav1.List, error) {
-	if start, err := r.Peek(len(magic)); err != nil || string(start) != magic {
-		var in struct {
-			metav1.ListMeta `json:"metadata"`
-			Items           []T `json:"items"`
-		}
-		if err := json.NewDecoder(r).Decode(&in); err != nil {
+	list := &metav1.List{}
+	if wire.IsList(r) {
+		err := wire.ReadList(r, wire.Sink{Meta: list.ListMeta.Unmarshal, Object: func(data []byte) error {
+			object := P(new(T))
+			if err := object.Unmarshal(data); err != nil {
+				return err
+			}
+			list.Items = append(list.Items, runtime.RawExtension{Object: slim(object)})
+			return nil
+		}})
+		if err != nil {
 			return nil, err
-		}
-		list := &metav1.List{ListMeta: in.ListMeta}
-		for i := range in.Items {
-			list.Items = append(list.Items, runtime.RawExtension{Object: slim(&in.Items[i])})
 		}
 		return list, nil
 	}
-	if _, err := r.Discard(len(magic)); err != nil {
+	var in struct {
+		metav1.ListMeta `json:"metadata"`
+		Items           []T `json:"items"`
+	}
+	if err := json.NewDecoder(r).Decode(&in); err != nil {
 		return nil, err
 	}
-	for {
-		tag, size, err := header(r)
-		if err != nil {
-			return nil, err
-		}
-		if tag == fieldTwo {
-			body := &io.LimitedReader{R: r, N: int64(size)}
-			list, err := readItems(bufio.NewReader(body), slim)
-			if err == nil && body.N > 0 {
-				err = io.ErrUnexpectedEOF // between two objects; a short list must not pass for a whole one
-			}
-			return list, err
-		}
-		if size > mostBytes {
-			return nil, fmt.Errorf("a field of %d bytes", size)
-		}
-		if _, err := r.Discard(int(size)); err != nil {
-			return nil, err
-		}
+	list.ListMeta = in.ListMeta
+	for i := range in.Items {
+		list.Items = append(list.Items, runtime.RawExtension{Object: slim(&in.Items[i])})
 	}
-}
-
-// readItems reads the list itself, up to the end of r.
-func readItems[T any, P Message[T]](r *bufio.Reader, slim func(P) runtime.Object) (*metav1.List, error) {
-	list := &metav1.List{}
-	var buf []byte
-	for {
-		if _, err := r.Peek(1); errors.Is(err, io.EOF) {
-			return list, nil
-		}
-		tag, size, err := header(r)
-		if err != nil {
-			return nil, err
-		}
-		if size > mostBytes {
-			return nil, fmt.Errorf("a field of %d bytes", size)
-		}
-		if uint64(cap(buf)) < size {
-			buf = make([]byte, size)
-		}
-		buf = buf[:size]
-		if _, err := io.ReadFull(r, buf); err != nil {
-			return nil, fmt.Errorf("object %d: %w", len(list.Items), err)
-		}
-		switch tag {
-		case fieldOne:
-			err = list.ListMeta.Unmarshal(buf)
-		case fieldTwo:
-			object := P(new(T))
-			err = object.Unmarshal(buf)
-			list.Items = append(list.Items, runtime.RawExtension{Object: slim(object)})
-		}
-		if err != nil {
-			return nil, fmt.Errorf("object %d: %w", len(list.Items), err)
-		}
-	}
-}
-
-// header reads a field's tag and length.
-func header(r *bufio.Reader) (tag, size uint64, err error) {
-	if tag, err = binary.ReadUvarint(r); err != nil {
-		return 0, 0, err
-	}
-	if tag&7 != 2 {
-		return 0, 0, fmt.Errorf("field %d is not length-delimited", tag>>3)
-	}
-	size, err = binary.ReadUvarint(r)
-	return tag, size, err
+	return list, nil
 }
 
 // slimList cuts a whole list down.

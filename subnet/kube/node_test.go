@@ -207,7 +207,7 @@ func TestParseSelfReadsWhatIsThereAndNamesWhatIsNot(t *testing.T) {
 	if slimSelf, _ := ParseSelf(slim(node, testPrefix), testPrefix); !sameSelf(self, slimSelf) {
 		t.Errorf("slim lost something: %+v", slimSelf)
 	}
-	if a, b := ParsePeer(node, rulesDual()), ParsePeer(slim(node, testPrefix), rulesDual()); !a.equal(b) {
+	if a, b := ParsePeer(node, rulesDual()), ParsePeer(slim(node, testPrefix), rulesDual()); !sameClaim(a, b) {
 		t.Errorf("slim lost something: %+v", b)
 	}
 }
@@ -223,39 +223,4 @@ func TestParseSelfWithoutAnythingIsZero(t *testing.T) {
 	if len(problems) != 2 {
 		t.Errorf("problems: %v", problems)
 	}
-}
-
-func FuzzParseNode(f *testing.F) {
-	f.Add("10.244.2.0/24", "192.168.50.2", `{"VNI":1,"VtepMAC":"0a:00:00:00:00:02"}`, "4789", "203.0.113.2")
-	f.Add("fd00:10:244:1::/64", "fd00::1", "null", "", "%zone")
-	f.Add("10.244.0.0/0", "<nil>", `{"VNI":1e9,"VtepMAC":"ff"}`, "-1", "::ffff:1.2.3.4")
-	f.Fuzz(func(t *testing.T, cidr, ip, data, port, addr string) {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: corev1.NodeSpec{PodCIDRs: []string{cidr}}}
-		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: addr}}
-		node.Annotations = map[string]string{testPrefix.Key(keyManaged): "true", testPrefix.Key(keyBackendType): "vxlan", testPrefix.Key(keyBackendPort): port}
-		for _, f := range subnet.Families() {
-			k := keysOf(f)
-			for key, v := range map[string]string{k.publicIP: ip, k.backendData: data, k.overwrite: addr, k.nodePublicIP: ip} {
-				node.Annotations[testPrefix.Key(key)] = v
-			}
-		}
-		c := ParsePeer(node, rulesDual())
-		for _, f := range subnet.Families() {
-			e := c.Peer.Endpoints[f]
-			if !e.IsZero() && (e.Check(f) != nil || e.MAC.IsZero() || !subnet.Contains(rulesDual().Networks[f], e.PodCIDR)) {
-				t.Errorf("accepted %+v", e)
-			}
-		}
-		if c.Peer.Endpoints == [2]subnet.Endpoint{} && len(c.Problems) == 0 {
-			t.Error("skipped without a word")
-		}
-		for _, p := range c.Problems {
-			if len(p.Text) > 1000 || strings.ContainsAny(p.Text, "\n\x00") {
-				t.Errorf("problem of %d bytes: %q", len(p.Text), p.Text)
-			}
-		}
-		if _, problems := ParseSelf(node, testPrefix); len(problems) > 6 {
-			t.Errorf("%d problems", len(problems))
-		}
-	})
 }

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weft-cni/weft/subnet/claim"
 )
 
 // statusPatch is the strategic merge patch that sets or, for an empty value, removes annotations and clears
@@ -49,7 +51,7 @@ func heartbeat(now metav1.Time) corev1.NodeCondition {
 func describe(prefix Prefix, annotations map[string]string) string {
 	var parts []string
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		value := limit(annotations[key], 80)
+		value := claim.Limit(annotations[key], 80)
 		if value == "" {
 			value = "(none)"
 		}

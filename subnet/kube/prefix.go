@@ -10,47 +10,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/claim"
 )
 
 // DefaultPrefix is flannel's annotation prefix, as the flag takes it.
 const DefaultPrefix = "flannel.alpha.coreos.com"
-
-// The annotation keys, each to be appended to the prefix.
-const (
-	keyManaged     = "kube-subnet-manager"
-	keyBackendType = "backend-type"
-	keyBackendPort = "backend-port"
-)
-
-// familyKeys are the annotation keys of one family.
-type familyKeys struct{ publicIP, backendData, overwrite, nodePublicIP string }
-
-// keysOf lists the keys of both families.
-func keysOf(f subnet.Family) familyKeys {
-	if f == subnet.IPv4 {
-		return familyKeys{"public-ip", "backend-data", "public-ip-overwrite", "node-public-ip"}
-	}
-	return familyKeys{"public-ipv6", "backend-v6-data", "public-ipv6-overwrite", "node-public-ipv6"}
-}
-
-// allKeys lists every key that means something to us; outputs are the ones that we write.
-func allKeys() (all, outputs []string) {
-	outputs = []string{keyManaged, keyBackendType, keyBackendPort}
-	var inputs []string
-	for _, f := range subnet.Families() {
-		k := keysOf(f)
-		outputs = append(outputs, k.publicIP, k.backendData)
-		inputs = append(inputs, k.overwrite, k.nodePublicIP)
-	}
-	return append(inputs, outputs...), outputs
-}
-
-// Prefix is a complete annotation prefix: it ends in '/' or '-' and a key follows it directly.
-type Prefix string
-
-// Key is the full annotation key for one of ours.
-func (p Prefix) Key(suffix string) string { return string(p) + suffix }
 
 var prefixForm = regexp.MustCompile(`^(?:[a-z0-9_-]+\.)+[a-z0-9_-]+/(?:[a-z0-9_-]+-)?$`)
 
@@ -67,7 +31,7 @@ func ParsePrefix(s string) (Prefix, error) {
 	if !prefixForm.MatchString(full) {
 		return "", fmt.Errorf("annotation prefix %.80q: subnet/kube: prefix must be in a format: fqdn/[0-9a-z-_]*", s)
 	}
-	all, _ := allKeys()
+	all, _ := claim.AllKeys()
 	for _, key := range all {
 		if problems := validation.IsQualifiedName(full + key); len(problems) > 0 {
 			return "", fmt.Errorf("annotation prefix %.80q: the API server refuses the key %.120q: %s", s, full+key, strings.Join(problems, "; "))

@@ -6,20 +6,21 @@ import (
 	"slices"
 
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/claim"
 )
 
 // Reasons of the problems that this package reports.
 const (
-	ReasonBadPodCIDR       = "BadPodCIDR"
-	ReasonOutsideNetwork   = "PodCIDROutsideNetwork"
-	ReasonBadPublicIP      = "BadPublicIP"
-	ReasonBadBackendData   = "BadBackendData"
-	ReasonBadBackendPort   = "BadBackendPort"
-	ReasonOtherBackend     = "OtherBackend"
-	ReasonBadAnnotation    = "BadAnnotation"
-	ReasonPodCIDRConflict  = "PodCIDRConflict"
-	ReasonMACConflict      = "MACConflict"
-	ReasonPublicIPConflict = "PublicIPConflict"
+	ReasonBadPodCIDR       = claim.ReasonBadPodCIDR
+	ReasonOutsideNetwork   = claim.ReasonOutsideNetwork
+	ReasonBadPublicIP      = claim.ReasonBadPublicIP
+	ReasonBadBackendData   = claim.ReasonBadBackendData
+	ReasonBadBackendPort   = claim.ReasonBadBackendPort
+	ReasonOtherBackend     = claim.ReasonOtherBackend
+	ReasonBadAnnotation    = claim.ReasonBadAnnotation
+	ReasonPodCIDRConflict  = claim.ReasonPodCIDRConflict
+	ReasonMACConflict      = claim.ReasonMACConflict
+	ReasonPublicIPConflict = claim.ReasonPublicIPConflict
 )
 
 // ErrYields tells that an older node has what this one claims. Only an administrator can mend it.

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-cni/weft/subnet"
 )
 
-// claim makes a good claim of an IPv4 node: name, age in days, pod CIDR, last byte of the address, last byte of the MAC.
-func claim(name string, day int, cidr string, ip, mac byte) Claim {
+// claimOf makes a good claim of an IPv4 node: name, age in days, pod CIDR, last byte of the address, last byte of the MAC.
+func claimOf(name string, day int, cidr string, ip, mac byte) Claim {
 	return Claim{Managed: true, Peer: subnet.Peer{
 		Name: name, UID: "uid-" + name, Created: born(day), BackendType: "vxlan", VNI: 1,
 		Endpoints: [2]subnet.Endpoint{{
@@ -27,7 +27,7 @@ func claim(name string, day int, cidr string, ip, mac byte) Claim {
 
 // viewOf has an own node with 10.244.1.0/24, .1 and MAC 1, ten days old.
 func viewOf(claims ...Claim) View {
-	own := claim("self", 10, "10.244.1.0/24", 1, 1)
+	own := claimOf("self", 10, "10.244.1.0/24", 1, 1)
 	return View{Own: own, Self: subnet.Self{Name: "self", Exists: true, PodCIDRs: prefixes("10.244.1.0/24")}, Claims: claims, Now: born(20)}
 }
 
@@ -55,56 +55,56 @@ func TestP10ResolveGivesWhatIsClaimedTwiceToOne(t *testing.T) {
 		claims []Claim
 		want   string
 	}{
-		"no conflict": {[]Claim{claim("c", 2, "10.244.3.0/24", 3, 3), claim("b", 1, "10.244.2.0/24", 2, 2)},
+		"no conflict": {[]Claim{claimOf("c", 2, "10.244.3.0/24", 3, 3), claimOf("b", 1, "10.244.2.0/24", 2, 2)},
 			"b 10.244.2.0/24 via 192.168.50.2 0a:00:00:00:00:02\nc 10.244.3.0/24 via 192.168.50.3 0a:00:00:00:00:03\n"},
-		"equal ranges: the older": {[]Claim{claim("b", 2, "10.244.2.0/24", 2, 2), claim("c", 1, "10.244.2.0/24", 3, 3)},
+		"equal ranges: the older": {[]Claim{claimOf("b", 2, "10.244.2.0/24", 2, 2), claimOf("c", 1, "10.244.2.0/24", 3, 3)},
 			"c 10.244.2.0/24 via 192.168.50.3 0a:00:00:00:00:03\n" +
 				"! b PodCIDRConflict: pod CIDR 10.244.2.0/24 is also claimed by node c: packets for it go to c" + goTo +
 				"! c PodCIDRConflict: pod CIDR 10.244.2.0/24 is also claimed by node b: packets for it go to c" + goTo},
-		"equal age: the lower name": {[]Claim{claim("c", 1, "10.244.2.0/24", 3, 3), claim("b", 1, "10.244.2.0/24", 2, 2)},
+		"equal age: the lower name": {[]Claim{claimOf("c", 1, "10.244.2.0/24", 3, 3), claimOf("b", 1, "10.244.2.0/24", 2, 2)},
 			"b 10.244.2.0/24 via 192.168.50.2 0a:00:00:00:00:02\n" +
 				"! b PodCIDRConflict: pod CIDR 10.244.2.0/24 is also claimed by node c: packets for it go to b" + goTo +
 				"! c PodCIDRConflict: pod CIDR 10.244.2.0/24 is also claimed by node b: packets for it go to b" + goTo},
-		"a younger range inside": {[]Claim{claim("b", 1, "10.244.2.0/23", 2, 2), claim("c", 2, "10.244.3.0/24", 3, 3)},
+		"a younger range inside": {[]Claim{claimOf("b", 1, "10.244.2.0/23", 2, 2), claimOf("c", 2, "10.244.3.0/24", 3, 3)},
 			"b 10.244.2.0/23 via 192.168.50.2 0a:00:00:00:00:02\n" +
 				"! b PodCIDRConflict: pod CIDR 10.244.3.0/24 is also claimed by node c: packets for it go to b" + goTo +
 				"! c PodCIDRConflict: pod CIDR 10.244.3.0/24 is also claimed by node b: packets for it go to b" + goTo},
-		"a younger range around": {[]Claim{claim("b", 2, "10.244.2.0/23", 2, 2), claim("c", 1, "10.244.3.0/24", 3, 3)},
+		"a younger range around": {[]Claim{claimOf("b", 2, "10.244.2.0/23", 2, 2), claimOf("c", 1, "10.244.3.0/24", 3, 3)},
 			"c 10.244.3.0/24 via 192.168.50.3 0a:00:00:00:00:03\n" +
 				"! b PodCIDRConflict: pod CIDR 10.244.2.0/23 is also claimed by node c: packets for it go to c" + goTo +
 				"! c PodCIDRConflict: pod CIDR 10.244.2.0/23 is also claimed by node b: packets for it go to c" + goTo},
-		"the own range, older": {[]Claim{claim("b", 11, "10.244.1.0/24", 2, 2)},
+		"the own range, older": {[]Claim{claimOf("b", 11, "10.244.1.0/24", 2, 2)},
 			"! b PodCIDRConflict: pod CIDR 10.244.1.0/24 is also claimed by node self: packets for it go to self" + goTo +
 				"! self PodCIDRConflict: pod CIDR 10.244.1.0/24 is also claimed by node b: packets for it go to self" + goTo},
-		"the own range, younger": {[]Claim{claim("b", 9, "10.244.0.0/23", 2, 2)},
+		"the own range, younger": {[]Claim{claimOf("b", 9, "10.244.0.0/23", 2, 2)},
 			"! b PodCIDRConflict: pod CIDR 10.244.1.0/24 is also claimed by node self: packets for it go to b" + goTo +
 				"! self PodCIDRConflict: pod CIDR 10.244.1.0/24 is also claimed by node b: packets for it go to b" + goTo},
-		"three of one range": {[]Claim{claim("b", 1, "10.244.2.0/24", 2, 2), claim("c", 2, "10.244.2.0/24", 3, 3), claim("d", 3, "10.244.2.0/24", 4, 4)},
+		"three of one range": {[]Claim{claimOf("b", 1, "10.244.2.0/24", 2, 2), claimOf("c", 2, "10.244.2.0/24", 3, 3), claimOf("d", 3, "10.244.2.0/24", 4, 4)},
 			"b 10.244.2.0/24 via 192.168.50.2 0a:00:00:00:00:02\n" +
 				"! b PodCIDRConflict: pod CIDR 10.244.2.0/24 is also claimed by node c and 1 more: packets for it go to b" + goTo +
 				"! c PodCIDRConflict: pod CIDR 10.244.2.0/24 is also claimed by node b: packets for it go to b" + goTo +
 				"! d PodCIDRConflict: pod CIDR 10.244.2.0/24 is also claimed by node b: packets for it go to b" + goTo},
-		"a MAC that a loser of its range has too": {[]Claim{claim("b", 1, "10.244.1.0/24", 2, 2), claim("c", 12, "10.244.3.0/24", 3, 1)},
+		"a MAC that a loser of its range has too": {[]Claim{claimOf("b", 1, "10.244.1.0/24", 2, 2), claimOf("c", 12, "10.244.3.0/24", 3, 1)},
 			"! b PodCIDRConflict: pod CIDR 10.244.1.0/24 is also claimed by node self: packets for it go to b" + goTo +
 				"! c MACConflict: VTEP MAC 0a:00:00:00:00:01 is also claimed by node self: packets for it go to self; delete the flannel device on the node that was cloned, so that it makes a new MAC\n" +
 				"! self MACConflict: VTEP MAC 0a:00:00:00:00:01 is also claimed by node c: packets for it go to self; delete the flannel device on the node that was cloned, so that it makes a new MAC\n" +
 				"! self PodCIDRConflict: pod CIDR 10.244.1.0/24 is also claimed by node b: packets for it go to b" + goTo},
-		"the own MAC, older elsewhere": {[]Claim{claim("b", 1, "10.244.2.0/24", 2, 1)},
+		"the own MAC, older elsewhere": {[]Claim{claimOf("b", 1, "10.244.2.0/24", 2, 1)},
 			"! b MACConflict: VTEP MAC 0a:00:00:00:00:01 is also claimed by node self: packets for it go to b; delete the flannel device on the node that was cloned, so that it makes a new MAC\n" +
 				"! self MACConflict: VTEP MAC 0a:00:00:00:00:01 is also claimed by node b: packets for it go to b; delete the flannel device on the node that was cloned, so that it makes a new MAC\n"},
-		"one MAC at two addresses": {[]Claim{claim("b", 1, "10.244.2.0/24", 2, 2), claim("c", 2, "10.244.3.0/24", 3, 2)},
+		"one MAC at two addresses": {[]Claim{claimOf("b", 1, "10.244.2.0/24", 2, 2), claimOf("c", 2, "10.244.3.0/24", 3, 2)},
 			"b 10.244.2.0/24 via 192.168.50.2 0a:00:00:00:00:02\n" +
 				"! b MACConflict: VTEP MAC 0a:00:00:00:00:02 is also claimed by node c: packets for it go to b; delete the flannel device on the node that was cloned, so that it makes a new MAC\n" +
 				"! c MACConflict: VTEP MAC 0a:00:00:00:00:02 is also claimed by node b: packets for it go to b; delete the flannel device on the node that was cloned, so that it makes a new MAC\n"},
-		"I-01 one address of two": {[]Claim{claim("b", 1, "10.244.2.0/24", 2, 2), claim("c", 2, "10.244.3.0/24", 2, 3)},
+		"I-01 one address of two": {[]Claim{claimOf("b", 1, "10.244.2.0/24", 2, 2), claimOf("c", 2, "10.244.3.0/24", 2, 3)},
 			"b 10.244.2.0/24 via 192.168.50.2 0a:00:00:00:00:02\nc 10.244.3.0/24 via 192.168.50.2 0a:00:00:00:00:03\n" +
 				"! b PublicIPConflict: public IP 192.168.50.2 is also claimed by node c: check --iface, --public-ip and the public-ip-overwrite annotation of both, or delete the Node that is gone; the other is b\n" +
 				"! c PublicIPConflict: public IP 192.168.50.2 is also claimed by node b: check --iface, --public-ip and the public-ip-overwrite annotation of both, or delete the Node that is gone; the other is b\n"},
-		"a machine under a new name": {[]Claim{claim("old", 1, "10.244.2.0/24", 2, 2), claim("new", 2, "10.244.3.0/24", 2, 2)},
+		"a machine under a new name": {[]Claim{claimOf("old", 1, "10.244.2.0/24", 2, 2), claimOf("new", 2, "10.244.3.0/24", 2, 2)},
 			"new 10.244.3.0/24 via 192.168.50.2 0a:00:00:00:00:02\nold 10.244.2.0/24 via 192.168.50.2 0a:00:00:00:00:02\n" +
 				"! new PublicIPConflict: public IP 192.168.50.2 is also claimed by node old: check --iface, --public-ip and the public-ip-overwrite annotation of both, or delete the Node that is gone; the other is old\n" +
 				"! old PublicIPConflict: public IP 192.168.50.2 is also claimed by node new: check --iface, --public-ip and the public-ip-overwrite annotation of both, or delete the Node that is gone; the other is old\n"},
-		"I-01 the own address": {[]Claim{claim("b", 11, "10.244.2.0/24", 1, 2)},
+		"I-01 the own address": {[]Claim{claimOf("b", 11, "10.244.2.0/24", 1, 2)},
 			"! b PublicIPConflict: public IP 192.168.50.1 is also claimed by node self: check --iface, --public-ip and the public-ip-overwrite annotation of both, or delete the Node that is gone; the other is self\n" +
 				"! self PublicIPConflict: public IP 192.168.50.1 is also claimed by node b: check --iface, --public-ip and the public-ip-overwrite annotation of both, or delete the Node that is gone; the other is self\n"},
 		"not managed": {[]Claim{{Peer: subnet.Peer{Name: "b"}, Addrs: []netip.Addr{netip.MustParseAddr("192.168.50.2")}}}, ""},
@@ -121,7 +121,7 @@ func TestP10ResolveGivesWhatIsClaimedTwiceToOne(t *testing.T) {
 }
 
 func TestP10TheLoserTakesOverWhenTheWinnerLeaves(t *testing.T) {
-	b, c := claim("b", 1, "10.244.2.0/24", 2, 2), claim("c", 2, "10.244.2.0/24", 3, 3)
+	b, c := claimOf("b", 1, "10.244.2.0/24", 2, 2), claimOf("c", 2, "10.244.2.0/24", 3, 3)
 	if r := Resolve(viewOf(b, c)); len(r.Peers) != 1 || r.Peers[0].Name != "b" {
 		t.Errorf("both: %s", show(r))
 	}
@@ -131,7 +131,7 @@ func TestP10TheLoserTakesOverWhenTheWinnerLeaves(t *testing.T) {
 }
 
 func TestResolveDropsOnlyTheFamilyInConflict(t *testing.T) {
-	b, c := claim("b", 1, "10.244.2.0/24", 2, 2), claim("c", 2, "10.244.2.0/24", 3, 3)
+	b, c := claimOf("b", 1, "10.244.2.0/24", 2, 2), claimOf("c", 2, "10.244.2.0/24", 3, 3)
 	c.Peer.Endpoints[subnet.IPv6] = subnet.Endpoint{PodCIDR: netip.MustParsePrefix("fd00:10:244:3::/64"), PublicIP: netip.MustParseAddr("fd00::3"), MAC: subnet.MAC{10, 0, 0, 0, 6, 3}}
 	r := Resolve(viewOf(b, c))
 	if len(r.Peers) != 2 || r.Peers[1].Endpoints[subnet.IPv4] != (subnet.Endpoint{}) || r.Peers[1].Endpoints[subnet.IPv6].IsZero() {
@@ -140,7 +140,7 @@ func TestResolveDropsOnlyTheFamilyInConflict(t *testing.T) {
 }
 
 func TestP12ABadNodeKeepsItsLastGoodEntryForAWhile(t *testing.T) {
-	good := claim("b", 1, "10.244.2.0/24", 2, 2)
+	good := claimOf("b", 1, "10.244.2.0/24", 2, 2)
 	good.Peer.Port = 8472
 	bad := Claim{Managed: true, Bad: [2]bool{true}, Peer: subnet.Peer{Name: "b", UID: "uid-b", Created: born(1), BackendType: "vxlan"},
 		Problems: []subnet.Problem{{Node: "b", Reason: ReasonBadPublicIP, Text: "x"}}}
@@ -197,7 +197,7 @@ func TestP12ABadNodeKeepsItsLastGoodEntryForAWhile(t *testing.T) {
 }
 
 func TestP12ABadHalfIsKeptBesideAGoodOne(t *testing.T) {
-	good := claim("b", 1, "10.244.2.0/24", 2, 2)
+	good := claimOf("b", 1, "10.244.2.0/24", 2, 2)
 	good.Peer.Endpoints[subnet.IPv6] = subnet.Endpoint{PodCIDR: netip.MustParsePrefix("fd00:10:244:2::/64"), PublicIP: netip.MustParseAddr("fd00::2"), MAC: subnet.MAC{10, 0, 0, 0, 6, 2}}
 	memory := Resolve(viewOf(good)).Memory
 	half := good
@@ -220,13 +220,13 @@ func TestOnlyTheYoungerNodeOfAConflictYields(t *testing.T) {
 		shared bool
 		want   bool
 	}{
-		"nothing in conflict":            {[]Claim{claim("b", 1, "10.244.2.0/24", 2, 2)}, false, false},
-		"an older node with our range":   {[]Claim{claim("b", 1, "10.244.1.0/24", 2, 2)}, true, true},
-		"a younger node with our range":  {[]Claim{claim("b", 11, "10.244.1.0/24", 2, 2)}, false, false},
-		"I-01 an older with our address": {[]Claim{claim("b", 1, "10.244.2.0/24", 1, 2)}, false, true},
-		"I-01 that may be shared":        {[]Claim{claim("b", 1, "10.244.2.0/24", 1, 2)}, true, false},
-		"an older node with our MAC":     {[]Claim{claim("b", 1, "10.244.2.0/24", 2, 1)}, true, true},
-		"others in conflict":             {[]Claim{claim("b", 1, "10.244.2.0/24", 2, 2), claim("c", 2, "10.244.2.0/24", 3, 3)}, false, false},
+		"nothing in conflict":            {[]Claim{claimOf("b", 1, "10.244.2.0/24", 2, 2)}, false, false},
+		"an older node with our range":   {[]Claim{claimOf("b", 1, "10.244.1.0/24", 2, 2)}, true, true},
+		"a younger node with our range":  {[]Claim{claimOf("b", 11, "10.244.1.0/24", 2, 2)}, false, false},
+		"I-01 an older with our address": {[]Claim{claimOf("b", 1, "10.244.2.0/24", 1, 2)}, false, true},
+		"I-01 that may be shared":        {[]Claim{claimOf("b", 1, "10.244.2.0/24", 1, 2)}, true, false},
+		"an older node with our MAC":     {[]Claim{claimOf("b", 1, "10.244.2.0/24", 2, 1)}, true, true},
+		"others in conflict":             {[]Claim{claimOf("b", 1, "10.244.2.0/24", 2, 2), claimOf("c", 2, "10.244.2.0/24", 3, 3)}, false, false},
 	} {
 		v := viewOf(c.claims...)
 		err := CheckYields(subnet.Snapshot{Self: v.Self, Problems: Resolve(v).Problems}, c.shared)
@@ -293,7 +293,7 @@ func randomClaims(rng *rand.Rand) []Claim {
 	var claims []Claim
 	for i := range 1 + rng.IntN(30) {
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(rng.IntN(8)), byte(rng.IntN(4) << 6)}), 20+rng.IntN(9)).Masked()
-		c := claim(fmt.Sprintf("n%02d", i), 1+rng.IntN(20), p.String(), byte(2+i), byte(2+i))
+		c := claimOf(fmt.Sprintf("n%02d", i), 1+rng.IntN(20), p.String(), byte(2+i), byte(2+i))
 		if e := &c.Peer.Endpoints[subnet.IPv4]; rng.IntN(4) == 0 {
 			e.MAC = subnet.MAC{10, 0, 0, 0, 0, byte(2 + rng.IntN(8))}
 		} else if rng.IntN(8) == 0 {
@@ -330,7 +330,7 @@ func winnersByAge(claims []Claim) map[string]subnet.Endpoint {
 func TestI01AClusterWithOneAddressIsOneProblemANode(t *testing.T) {
 	var claims []Claim
 	for i := range 2000 {
-		c := claim(fmt.Sprintf("n%04d", i), 1, fmt.Sprintf("10.%d.%d.0/24", i/250, i%250), 15, byte(i))
+		c := claimOf(fmt.Sprintf("n%04d", i), 1, fmt.Sprintf("10.%d.%d.0/24", i/250, i%250), 15, byte(i))
 		c.Peer.Endpoints[subnet.IPv4].MAC = subnet.MAC{10, 0, 0, 9, byte(i >> 8), byte(i)}
 		claims = append(claims, c)
 	}
@@ -345,7 +345,7 @@ func BenchmarkResolve(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			var claims []Claim
 			for i := range n {
-				c := claim(fmt.Sprintf("n%05d", i), 1+i%28, fmt.Sprintf("10.%d.%d.0/24", i/256, i%256), 2, 2)
+				c := claimOf(fmt.Sprintf("n%05d", i), 1+i%28, fmt.Sprintf("10.%d.%d.0/24", i/256, i%256), 2, 2)
 				e := &c.Peer.Endpoints[subnet.IPv4]
 				e.PublicIP, e.MAC = netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)}), subnet.MAC{10, 0, 0, 0, byte(i >> 8), byte(i)}
 				c.Addrs = []netip.Addr{e.PublicIP}

@@ -151,7 +151,7 @@ func (s *store) put(node *corev1.Node) {
 	now := ParsePeer(node, s.rules)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old, there := s.claims[node.Name]; !there || !old.equal(now) {
+	if old, there := s.claims[node.Name]; !there || !sameClaim(old, now) {
 		s.claims[node.Name] = now
 		s.dirty()
 	}
@@ -164,10 +164,10 @@ func (s *store) parseOwn(node *corev1.Node) own {
 }
 
 func (a own) equal(b own) bool {
-	return sameSelf(a.self, b.self) && a.claim.equal(b.claim) && slices.Equal(a.problems, b.problems)
+	return sameSelf(a.self, b.self) && sameClaim(a.claim, b.claim) && slices.Equal(a.problems, b.problems)
 }
 
-func (c Claim) equal(d Claim) bool {
+func sameClaim(c, d Claim) bool {
 	return c.Peer == d.Peer && c.Managed == d.Managed && c.Bad == d.Bad &&
 		slices.Equal(c.Addrs, d.Addrs) && slices.Equal(c.Problems, d.Problems)
 }

@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/weft-cni/weft/subnet/claim"
 )
 
 // Unregister takes our annotations off the Node, those that an administrator writes excepted, and the condition that says
@@ -25,7 +27,7 @@ func (r *Registrar) Unregister(ctx context.Context) error {
 	}
 	patch := map[string]any{}
 	values := map[string]any{}
-	_, outputs := allKeys()
+	_, outputs := claim.AllKeys()
 	for _, key := range outputs {
 		if _, there := node.Annotations[r.cfg.Prefix.Key(key)]; there {
 			values[r.cfg.Prefix.Key(key)] = nil

@@ -30,7 +30,7 @@ func layer(dir string) int {
 		return 2
 	case dir == "subnet":
 		return 0
-	case dir == "backend", within(dir, "subnet/ipam"), within(dir, "subnet/attach"):
+	case dir == "backend", within(dir, "subnet/ipam"), within(dir, "subnet/attach"), within(dir, "subnet/claim"), within(dir, "subnet/wire"):
 		return 1
 	default: // subnet/kube and the planners under backend
 		return 3
@@ -45,7 +45,7 @@ var homes = map[string][]string{
 }
 
 // pure lists the packages that reach neither client-go nor netlink, not even through others.
-var pure = []string{"subnet", "subnet/ipam", "subnet/attach", "cniplugin"}
+var pure = []string{"subnet", "subnet/ipam", "subnet/attach", "subnet/claim", "subnet/wire", "cniplugin"}
 
 // arrows checks the direct imports of the product's packages against the layers and homes.
 func arrows(t Tree) []Finding {

@@ -1,0 +1,51 @@
+package claim
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/weft-cni/weft/subnet"
+)
+
+const testPrefix = Prefix("flannel.alpha.coreos.com/")
+
+func bothFamilies() Rules {
+	return Rules{Prefix: testPrefix, BackendType: "vxlan", Networks: [2]netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")}}
+}
+
+func FuzzParseNode(f *testing.F) {
+	f.Add("10.244.2.0/24", "192.168.50.2", `{"VNI":1,"VtepMAC":"0a:00:00:00:00:02"}`, "4789", "203.0.113.2")
+	f.Add("fd00:10:244:1::/64", "fd00::1", "null", "", "%zone")
+	f.Add("10.244.0.0/0", "<nil>", `{"VNI":1e9,"VtepMAC":"ff"}`, "-1", "::ffff:1.2.3.4")
+	f.Fuzz(func(t *testing.T, cidr, ip, data, port, addr string) {
+		node := Node{Name: "n", PodCIDRs: []string{cidr}, Addresses: []Address{{InternalIP, addr}}, Annotations: map[string]string{
+			testPrefix.Key(KeyManaged): "true", testPrefix.Key(KeyBackendType): "vxlan", testPrefix.Key(KeyBackendPort): port,
+		}}
+		for _, f := range subnet.Families() {
+			k := KeysOf(f)
+			for key, v := range map[string]string{k.PublicIP: ip, k.BackendData: data, k.Overwrite: addr, k.NodePublicIP: ip} {
+				node.Annotations[testPrefix.Key(key)] = v
+			}
+		}
+		c := Parse(node, bothFamilies())
+		for _, f := range subnet.Families() {
+			e := c.Peer.Endpoints[f]
+			if !e.IsZero() && (e.Check(f) != nil || e.MAC.IsZero() || !subnet.Contains(bothFamilies().Networks[f], e.PodCIDR)) {
+				t.Errorf("accepted %+v", e)
+			}
+		}
+		if c.Peer.Endpoints == [2]subnet.Endpoint{} && len(c.Problems) == 0 {
+			t.Error("skipped without a word")
+		}
+		for _, p := range c.Problems {
+			if len(p.Text) > 1000 || strings.ContainsFunc(p.Text, unicode.IsControl) {
+				t.Errorf("problem of %d bytes: %q", len(p.Text), p.Text)
+			}
+		}
+		if _, problems := ParseSelf(node, testPrefix); len(problems) > 6 {
+			t.Errorf("%d problems", len(problems))
+		}
+	})
+}

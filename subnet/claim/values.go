@@ -1,0 +1,108 @@
+package claim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weft-cni/weft/subnet"
+)
+
+// podCIDRs reads spec.podCIDRs, or spec.podCIDR when that is empty: at most one masked range of each family.
+func podCIDRs(node Node) ([2]netip.Prefix, error) {
+	list := node.PodCIDRs
+	if len(list) == 0 && node.PodCIDR != "" {
+		list = []string{node.PodCIDR}
+	}
+	var out [2]netip.Prefix
+	if len(list) > 2 {
+		return out, fmt.Errorf("it has %d pod CIDRs: want one of each family", len(list))
+	}
+	for _, s := range list {
+		p, err := netip.ParsePrefix(s)
+		if err != nil || p.Addr().Is4In6() {
+			return [2]netip.Prefix{}, fmt.Errorf("pod CIDR %.60q is not a CIDR", s)
+		}
+		if p != p.Masked() {
+			return [2]netip.Prefix{}, fmt.Errorf("pod CIDR %s has host bits set: re-create the Node with %s", p, p.Masked())
+		}
+		if p.Bits() > p.Addr().BitLen()-2 {
+			return [2]netip.Prefix{}, fmt.Errorf("pod CIDR %s has no room for a pod", p)
+		}
+		f := subnet.FamilyOf(p.Addr())
+		if out[f].IsValid() {
+			return [2]netip.Prefix{}, fmt.Errorf("it has two %v pod CIDRs, %s and %s: want one of each family", f, out[f], p)
+		}
+		out[f] = p
+	}
+	return out, nil
+}
+
+func publicIP(f subnet.Family, s string) (netip.Addr, error) {
+	if s == "" {
+		return netip.Addr{}, errors.New("is missing")
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("%.60q is not an address", s)
+	}
+	return a, subnet.CheckPublicIP(f, a)
+}
+
+// vxlanData reads backend-data as JSON: order, blanks and further keys do not matter.
+func vxlanData(s string) (uint32, subnet.MAC, error) {
+	if s == "" {
+		return 0, subnet.MAC{}, errors.New("is missing")
+	}
+	var data struct {
+		VNI     *uint32
+		VtepMAC string
+	}
+	if err := json.Unmarshal([]byte(s), &data); err != nil {
+		return 0, subnet.MAC{}, fmt.Errorf(`%.80q is not like {"VNI":1,"VtepMAC":"0a:1b:2c:3d:4e:5f"}`, s)
+	}
+	if data.VNI == nil || *data.VNI >= 1<<24 {
+		return 0, subnet.MAC{}, fmt.Errorf("%.80q has no VNI from 0 to 16777215", s)
+	}
+	mac, err := subnet.ParseMAC(Limit(data.VtepMAC, 60))
+	return *data.VNI, mac, err
+}
+
+func backendPort(s string, there bool) (uint16, error) {
+	if !there {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("annotation %s: %.40q is not a port from 1 to 65535", KeyBackendPort, s)
+	}
+	return uint16(n), nil
+}
+
+// nodeAddrs lists the InternalIPs and ExternalIPs. Other types (host names) and what is no address are passed over:
+// cloud controllers write them, and nobody can do anything about it here.
+func nodeAddrs(node Node) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range node.Addresses {
+		if a.Type != InternalIP && a.Type != ExternalIP {
+			continue
+		}
+		if ip, err := netip.ParseAddr(a.Address); err == nil && ip.Zone() == "" {
+			out = append(out, ip.Unmap())
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// Limit cuts text from other nodes to what a log line can take.
+func Limit(s string, n int) string {
+	if len(s) > n {
+		return strings.ToValidUTF8(s[:n], "")
+	}
+	return s
+}
