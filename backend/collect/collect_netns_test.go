@@ -16,20 +16,15 @@ import (
 )
 
 // attach makes a pod on the host's bridge; with a name the runtime keeps its namespace in dir.
-func attach(t *testing.T, host *nstest.NS, dir, name, addr string) *nstest.NS {
+func attach(t testing.TB, host *nstest.NS, dir, name, addr string) {
 	t.Helper()
-	pod := nstest.New(t)
-	veth := "v" + addr[len("10.244.1."):]
-	host.Run("ip", "link", "add", veth, "master", "cni0", "up", "type", "veth", "peer", "name", "eth0", "netns", pod.Name)
-	pod.Run("ip", "addr", "add", addr+"/24", "dev", "eth0")
-	pod.Run("ip", "link", "set", "eth0", "up")
+	pod := host.Pod(0, netip.MustParsePrefix(addr+"/24"))
 	if name != "" {
 		bind(t, pod.Path(), dir+"/"+name)
 	}
-	return pod
 }
 
-func bind(t *testing.T, from, to string) {
+func bind(t testing.TB, from, to string) {
 	t.Helper()
 	if err := os.WriteFile(to, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -43,9 +38,6 @@ func bind(t *testing.T, from, to string) {
 func TestC10AndC08WithPodsInNamespaces(t *testing.T) {
 	n, host := newNode(t), nstest.New(t)
 	n.NetnsDir = t.TempDir()
-	host.Run("ip", "link", "add", "cni0", "up", "type", "bridge")
-	host.Run("ip", "addr", "add", "10.244.1.1/24", "dev", "cni0")
-	host.Run("ip", "addr", "add", "10.244.9.1/24", "dev", "cni0") // of the range before
 	for i, id := range []string{"named", "lost", "hidden"} {
 		name, addr := id, fmt.Sprintf("10.244.1.%d", 2+i)
 		if id == "hidden" {
@@ -59,7 +51,8 @@ func TestC10AndC08WithPodsInNamespaces(t *testing.T) {
 		n.result(id, addr, netns, time.Hour)
 		n.record(id, time.Hour)
 	}
-	n.reserve("10.244.1.2", "named", time.Hour) // and none for the two others
+	host.Run("ip", "addr", "add", "10.244.9.1/24", "dev", "cni0") // of the range before
+	n.reserve("10.244.1.2", "named", time.Hour)                   // and none for the two others
 	n.reserve("10.244.1.50", "dead", time.Hour)
 	n.result("dead", "10.244.1.50", n.NetnsDir+"/dead", 2*time.Hour)
 	n.record("dead", time.Hour)
@@ -93,7 +86,6 @@ func TestC10AndC08WithPodsInNamespaces(t *testing.T) {
 func BenchmarkPass(b *testing.B) {
 	nstest.NeedRoot(b)
 	host := nstest.New(b)
-	host.Run("ip", "link", "add", "cni0", "up", "type", "bridge")
 	conn, err := kernel.OpenAt(host.FD())
 	if err != nil {
 		b.Fatal(err)
@@ -103,9 +95,7 @@ func BenchmarkPass(b *testing.B) {
 	opts := Options{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}, Kernel: conn, NetnsDir: dir,
 		Networks: dir + "/networks", Records: dir + "/records", Results: dir + "/results", State: dir + "/state"}
 	for i := range 100 {
-		pod := nstest.New(b)
-		host.Run("ip", "link", "add", fmt.Sprintf("v%d", i), "master", "cni0", "up", "type", "veth", "peer", "name", "eth0", "netns", pod.Name)
-		pod.Run("ip", "addr", "add", fmt.Sprintf("10.244.1.%d/24", i+2), "dev", "eth0")
+		attach(b, host, dir, "", fmt.Sprintf("10.244.1.%d", i+2))
 	}
 	if _, err := Run(context.Background(), opts); err != nil { // puts the reservations back
 		b.Fatal(err)
