@@ -34,6 +34,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/weft-cni/weft/backend/netfilter"
 	"github.com/weft-cni/weft/subnet/attach"
 )
 
@@ -75,7 +76,7 @@ func New(cfg Config) *Gate {
 		known: map[string]attach.Note{}, free: map[string]attach.Note{}, waiting: map[string][]chan struct{}{},
 	}
 	g.notes, g.socket = attach.Paths(cfg.SubnetFile)
-	g.table = table{netns: cfg.NetNS, wrap: cfg.Wrap}
+	g.table = table{host: netfilter.Host{NetNS: cfg.NetNS}, wrap: cfg.Wrap}
 	return g
 }
 

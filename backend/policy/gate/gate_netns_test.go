@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -51,6 +52,11 @@ func (n *node) start() {
 	case <-time.After(20 * time.Second):
 		n.Fatal("the notes are not read")
 	}
+	_, socket := attach.Paths(n.file)
+	n.until("the agent listens", func() bool {
+		c, err := net.Dial("unix", socket)
+		return err == nil && c.Close() == nil
+	})
 }
 
 func (n *node) must(err error) {

@@ -2,18 +2,15 @@ package gate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/netip"
-	"os"
-	"runtime"
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
+	"github.com/weft-cni/weft/backend/netfilter"
 	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/attach"
 )
@@ -26,7 +23,7 @@ const (
 
 // table is the kernel's "inet weft-gate". Its chain is ours; its sets are filled by the plugin.
 type table struct {
-	netns  string
+	host   netfilter.Host
 	wrap   func(knftables.Interface) knftables.Interface
 	conn   knftables.Interface
 	looked time.Time // when the rules were last seen to be right
@@ -55,7 +52,7 @@ func comment(rule string) string {
 // ensure makes the table right. It tells whether the table was missing.
 func (t *table) ensure(ctx context.Context) (made bool, err error) {
 	var stands bool
-	if err := t.inside(func() (err error) { stands, err = attach.Stands(); return err }); err != nil {
+	if err := t.host.Inside(func() (err error) { stands, err = attach.Stands(); return err }); err != nil {
 		return false, err
 	}
 	if stands && time.Since(t.looked) < look {
@@ -94,7 +91,7 @@ func (t *table) right(ctx context.Context) bool {
 		return false
 	}
 	var have []*knftables.Rule
-	if t.inside(func() (err error) { have, err = t.conn.ListRules(ctx, chainName); return err }) != nil {
+	if t.host.Inside(func() (err error) { have, err = t.conn.ListRules(ctx, chainName); return err }) != nil {
 		return false
 	}
 	return slices.EqualFunc(have, rules(), func(r *knftables.Rule, want string) bool {
@@ -105,7 +102,7 @@ func (t *table) right(ctx context.Context) bool {
 func (t *table) remove(ctx context.Context) error {
 	t.looked = time.Time{}
 	var stands bool
-	if err := t.inside(func() (err error) { stands, err = attach.Stands(); return err }); err != nil || !stands {
+	if err := t.host.Inside(func() (err error) { stands, err = attach.Stands(); return err }); err != nil || !stands {
 		return err
 	}
 	return t.write(ctx, func(tx *knftables.Transaction) { tx.Delete(&knftables.Table{}) })
@@ -119,7 +116,7 @@ func (t *table) list(ctx context.Context) ([]netip.Addr, error) {
 	var out []netip.Addr
 	for _, f := range subnet.Families() {
 		var elements []*knftables.Element
-		err := t.inside(func() (err error) { elements, err = t.conn.ListElements(ctx, "set", attach.HeldSet(f)); return err })
+		err := t.host.Inside(func() (err error) { elements, err = t.conn.ListElements(ctx, "set", attach.HeldSet(f)); return err })
 		if err != nil && !knftables.IsNotFound(err) {
 			return nil, fmt.Errorf("list the addresses that are held: %w", err)
 		}
@@ -133,15 +130,15 @@ func (t *table) list(ctx context.Context) ([]netip.Addr, error) {
 }
 
 func (t *table) hold(addrs []netip.Addr) error {
-	return t.inside(func() error { _, err := attach.Hold(addrs); return err })
+	return t.host.Inside(func() error { _, err := attach.Hold(addrs); return err })
 }
 
 func (t *table) free(addrs []netip.Addr) error {
-	return t.inside(func() error { return attach.Free(addrs) })
+	return t.host.Inside(func() error { return attach.Free(addrs) })
 }
 
 func (t *table) release(addrs []netip.Addr) error {
-	return t.inside(func() error { return attach.Release(addrs) })
+	return t.host.Inside(func() error { return attach.Release(addrs) })
 }
 
 // open finds nft; it is tried again at each use until it is there.
@@ -149,7 +146,7 @@ func (t *table) open() error {
 	if t.conn != nil {
 		return nil
 	}
-	return t.inside(func() error {
+	return t.host.Inside(func() error {
 		conn, err := knftables.New(knftables.InetFamily, attach.TableName)
 		if err != nil {
 			return fmt.Errorf("open nftables (nft 1.0.1 and kernel 5.10 are the floor): %w", err)
@@ -168,31 +165,8 @@ func (t *table) write(ctx context.Context, fill func(*knftables.Transaction)) er
 	}
 	tx := t.conn.NewTransaction()
 	fill(tx)
-	if err := t.inside(func() error { return t.conn.Run(ctx, tx) }); err != nil {
+	if err := t.host.Inside(func() error { return t.conn.Run(ctx, tx) }); err != nil {
 		return fmt.Errorf("write table inet %s: %w", attach.TableName, err)
 	}
 	return nil
-}
-
-// inside calls f on a thread that is in the namespace.
-func (t *table) inside(f func() error) error {
-	if t.netns == "" {
-		return f()
-	}
-	done := make(chan error, 1)
-	go func() { done <- enter(t.netns, f) }()
-	return <-done
-}
-
-// enter never gives its thread back: the runtime ends it with the goroutine, so nothing else runs in the wrong namespace.
-func enter(path string, f func() error) error {
-	runtime.LockOSThread()
-	there, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("open network namespace: %w", err)
-	}
-	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
-		return errors.Join(fmt.Errorf("enter network namespace %s: %w", path, err), there.Close())
-	}
-	return errors.Join(f(), there.Close())
 }
