@@ -75,19 +75,40 @@ func model(self Record, set Settings, under Underlay, records []Record) Tables {
 	return t.sorted()
 }
 
-// peers are the Nodes that a node sends to: those that say what they have to, and do not claim what an older one has.
+// peers are the Nodes that a node sends to: those that say what they have to, and do not claim what an older one has. A node
+// has no better right to what it claims itself, but it never sends to who claims the same.
 func peers(self string, own netip.Prefix, records []Record) []Record {
 	var list []Record
-	taken := []netip.Prefix{own}
+	var taken []netip.Prefix
+	macs := map[subnet.MAC]string{} // and the address that each belongs to
+	var ownMAC subnet.MAC
+	var ownIP string
 	for _, r := range slices.SortedFunc(slices.Values(records), oldest) {
-		cidr, _, ok := good(r)
-		if r.Name == self || !ok || slices.ContainsFunc(taken, cidr.Overlaps) {
+		cidr, mac, ok := good(r)
+		if r.Name == self {
+			cidr = own
+			if ok {
+				ownMAC, ownIP = mac, r.IP
+			} else {
+				mac = subnet.MAC{}
+			}
+		}
+		if r.Name != self && !ok || slices.ContainsFunc(taken, cidr.Overlaps) {
+			continue
+		}
+		if ip, there := macs[mac]; there && mac != (subnet.MAC{}) && ip != r.IP {
 			continue
 		}
 		taken = append(taken, cidr)
+		if _, there := macs[mac]; !there {
+			macs[mac] = r.IP
+		}
 		list = append(list, r)
 	}
-	return list
+	return slices.DeleteFunc(list, func(r Record) bool {
+		cidr, mac, _ := good(r)
+		return r.Name == self || cidr.Overlaps(own) || ownIP != "" && (r.IP == ownIP || mac == ownMAC)
+	})
 }
 
 func oldest(a, b Record) int {

@@ -100,6 +100,12 @@ func (a *processAgent) sees() bool {
 	return err == nil && int64(len(text)) > a.began && strings.Contains(string(text[a.began:]), "VXLAN port")
 }
 
+// remembers reports whether the daemon has kept the cluster on disk, which it does a moment after it has seen it.
+func (a *processAgent) remembers() error {
+	_, err := os.Stat(a.path("state/snapshot.json"))
+	return err
+}
+
 func (a *processAgent) kill() {
 	if a.cmd == nil {
 		return

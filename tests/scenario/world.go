@@ -117,6 +117,13 @@ func (w *World) leave(away bool) error {
 		for _, m := range w.machines {
 			// A daemon that was started a moment ago may find its kernel right before it has looked at the cluster.
 			m.blind = !slices.Contains(seen, m) || !m.agent.sees()
+			p, ok := m.agent.(*processAgent)
+			if !ok || m.blind {
+				continue
+			}
+			if err := w.within(p.remembers); err != nil {
+				return err
+			}
 		}
 	}
 	w.away = away
