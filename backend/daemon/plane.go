@@ -100,7 +100,11 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 		ops = kernel.WithoutPruning(ops)
 	}
 	own, peers = p.apply(ctx, p.holdSpare(ops), want)
-	peers = errors.Join(peers, shared, kube.CheckYields(in.snap, p.cfg.Iface.AllowShared), overlaps(next, host))
+	peers = errors.Join(peers, shared, kube.CheckYields(in.snap, p.cfg.Iface.AllowShared))
+	if !slices.ContainsFunc(ops, func(op kernel.Op) bool { return op.Kind == kernel.LinkAdd }) {
+		// A device that is made may be our own under another name, which the host had when it was read. The next round comes at once.
+		peers = errors.Join(peers, overlaps(next, host))
+	}
 	if own != nil {
 		return own, peers
 	}
