@@ -11,6 +11,7 @@ func groups() []Group {
 		{Name: "underlay", Faults: underlayRows()},
 		{Name: "kernel", Faults: append(kernelRows(), firewallRows()...)},
 		{Name: "pods", Faults: podRows()},
+		{Name: "scale", Faults: scaleRows()},
 		{Name: "API server", Faults: apiRows()},
 		{Name: "cluster", Faults: clusterRows()},
 		{Name: "upgrade", Faults: upgradeRows()},
