@@ -22,6 +22,7 @@ import (
 	"github.com/weft-cni/weft/backend/daemon"
 	"github.com/weft-cni/weft/backend/doctor"
 	"github.com/weft-cni/weft/backend/install"
+	"github.com/weft-cni/weft/backend/policy/ask"
 	"github.com/weft-cni/weft/subnet/kube"
 )
 
@@ -79,6 +80,11 @@ func dispatch(ctx context.Context, args, env []string, s streams) error {
 			return cli.Stray(rest[0])
 		}
 		return printVersion(s.out, version)
+	case "policy":
+		if len(rest) == 0 || rest[0] != "audit" && rest[0] != "trace" {
+			return cli.WantPolicyVerb()
+		}
+		verb, rest = "policy "+rest[0], rest[1:]
 	case "run", "install-cni", "uninstall", "doctor":
 	default:
 		return cli.Unknown(verb)
@@ -103,6 +109,10 @@ func dispatch(ctx context.Context, args, env []string, s streams) error {
 			return daemon.HandBack(ctx, p.Config, log)
 		}
 		return daemon.Uninstall(ctx, p.Config, log)
+	case "policy audit":
+		return ask.Audit(ctx, questions(p.Config, s.out))
+	case "policy trace":
+		return ask.Trace(ctx, questions(p.Config, s.out), p.Question)
 	case "doctor":
 		return doctor.Run(ctx, doctor.Options{
 			BeforeMigration: p.BeforeMigration, Out: s.out,
@@ -110,6 +120,14 @@ func dispatch(ctx context.Context, args, env []string, s streams) error {
 		})
 	default:
 		return daemon.Run(ctx, p.Config, log)
+	}
+}
+
+// questions is how the policy verbs reach the API server, and where they answer.
+func questions(c daemon.Config, out io.Writer) ask.Options {
+	return ask.Options{
+		Kube: kube.ClientOptions{KubeconfigFile: c.Kube.Kubeconfig, APIURL: c.Kube.APIURL},
+		Node: kube.NameSource{NodeName: c.Kube.NodeName, PodName: c.Kube.PodName, PodNamespace: c.Kube.PodNamespace}, Out: out,
 	}
 }
 

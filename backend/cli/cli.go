@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weft-cni/weft/backend/daemon"
+	"github.com/weft-cni/weft/backend/policy/ask"
 	"github.com/weft-cni/weft/subnet"
 )
 
@@ -28,7 +29,7 @@ func (u Usage) Unwrap() error { return u.err }
 
 // Input is what the process was started with.
 type Input struct {
-	Verb string   // "run", "install-cni", "uninstall" or "doctor"
+	Verb string   // "run", "install-cni", "uninstall", "doctor", "policy audit" or "policy trace"
 	Args []string // what follows the verb
 	Env  []string // KEY=value, as os.Environ
 	Out  io.Writer
@@ -42,8 +43,9 @@ type Parsed struct {
 	Help      bool     // --help was asked for and printed
 	Version   bool
 
-	BeforeMigration bool // doctor: compare a running flannel with us
-	KeepDataplane   bool // uninstall: leave flannel a network that works
+	BeforeMigration bool         // doctor: compare a running flannel with us
+	Question        ask.Question // policy trace: what is asked
+	KeepDataplane   bool         // uninstall: leave flannel a network that works
 }
 
 // options holds the flags' raw values until they are checked together.
@@ -61,6 +63,7 @@ type options struct {
 	keepDataplane                bool
 	ignored                      string
 	established                  string
+	question                     ask.Question
 }
 
 // Parse reads flags and environment. The error is a Usage for whatever the user can mend on the command line.
@@ -72,6 +75,12 @@ func Parse(in Input) (Parsed, error) {
 		define{fs: fs, group: "Other"}.bool(&o.keepDataplane, "keep-dataplane", false, "give the node back to flannel: pods and traffic go on")
 	case "doctor":
 		define{fs: fs, group: "Other"}.bool(&o.beforeMigration, "before-migration", false, "compare the flannel of this cluster with weft")
+	}
+	if in.Verb == "policy trace" {
+		d := define{fs: fs, group: "Other"}
+		d.str(&o.question.From, "from", "", "`pod` as namespace/name, or an IP address")
+		d.str(&o.question.To, "to", "", "`pod` as namespace/name, or an IP address")
+		d.str(&o.question.Port, "port", "", "`port` and protocol: 80/tcp, 53/udp, 3868/sctp")
 	}
 	if err := fs.Parse(secondDash(fs, in.Args)); err != nil {
 		return Parsed{}, Usage{explain(fs, err)}
@@ -86,6 +95,9 @@ func Parse(in Input) (Parsed, error) {
 	if rest := fs.Args(); len(rest) > 0 {
 		return Parsed{}, Stray(rest[0])
 	}
+	if in.Verb == "policy trace" && (o.question.From == "" || o.question.To == "" || o.question.Port == "") {
+		return Parsed{}, Usage{errors.New("policy trace wants --from, --to and --port, as in --from=shop/web-0 --to=shop/db-0 --port=5432/tcp")}
+	}
 	notes, err := applyEnv(fs, in.Env)
 	if err != nil {
 		return Parsed{}, Usage{err}
@@ -94,7 +106,7 @@ func Parse(in Input) (Parsed, error) {
 	if err != nil {
 		return Parsed{}, Usage{oneLine(err)}
 	}
-	return Parsed{Config: cfg, BeforeMigration: o.beforeMigration, KeepDataplane: o.keepDataplane, Verbosity: o.verbose, Notes: append(notes, o.notes(fs)...)}, nil
+	return Parsed{Config: cfg, Question: o.question, BeforeMigration: o.beforeMigration, KeepDataplane: o.keepDataplane, Verbosity: o.verbose, Notes: append(notes, o.notes(fs)...)}, nil
 }
 
 // oneLine joins several complaints on one line, so that a bad start is one line in any log.
@@ -177,11 +189,16 @@ func (o *options) notes(fs *pflag.FlagSet) []string {
 
 // Unknown is the answer to a word that is no verb.
 func Unknown(word string) error {
-	verbs := []string{"run", "install-cni", "uninstall", "doctor", "version"}
+	verbs := []string{"run", "install-cni", "uninstall", "doctor", "policy", "version"}
 	if near := subnet.Nearest(word, verbs); near != "" {
 		return Usage{fmt.Errorf("unknown argument %q: did you mean %s?", word, near)}
 	}
 	return Usage{fmt.Errorf("unknown argument %q: flanneld takes flags, or one of the verbs %s", word, strings.Join(verbs, ", "))}
+}
+
+// WantPolicyVerb is the answer to the verb policy without audit or trace.
+func WantPolicyVerb() error {
+	return Usage{errors.New("say what to ask: flanneld policy audit, or flanneld policy trace --from=POD --to=POD --port=80/tcp")}
 }
 
 // Stray is the answer to a word where only flags can stand.

@@ -16,6 +16,8 @@ Usage:
   flanneld uninstall [flags]          remove all that is ours from this node
   flanneld uninstall --keep-dataplane give this node back to flannel, with pods and traffic going on
   flanneld doctor --before-migration  compare this cluster's flannel with weft
+  flanneld policy audit               list the policies, whom they select, and which open connections they cut
+  flanneld policy trace               say whether a connection is allowed, and by which policy
   flanneld version                    print version, commit and Go version
 
 Each flag can be set as FLANNELD_<FLAG> in the environment (--ip-masq: FLANNELD_IP_MASQ); the command line wins.

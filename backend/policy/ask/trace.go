@@ -1,0 +1,160 @@
+package ask
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weft-cni/weft/backend/policy"
+	"github.com/weft-cni/weft/subnet"
+)
+
+// Question is a connection that is asked about.
+type Question struct {
+	From, To string // "namespace/pod", or an IP address
+	Port     string // "80/tcp"; without a protocol it is TCP
+}
+
+// Trace says whether a connection is allowed, by which policy and rule, from the live objects of the cluster, and whether
+// this node's kernel holds the same. It returns ErrDenied for one that is not.
+func Trace(ctx context.Context, o Options, q Question) error {
+	port, proto, err := parsePort(q.Port)
+	if err != nil {
+		return err
+	}
+	c, err := load(ctx, o)
+	if err != nil {
+		return err
+	}
+	if len(c.world.Policies)+len(c.world.Cluster) == 0 {
+		_, _ = fmt.Fprintln(o.Out, "allowed: there are no policies in this cluster")
+		return nil
+	}
+	from, err := find(c.world, "--from", q.From)
+	if err != nil {
+		return err
+	}
+	to, err := find(c.world, "--to", q.To)
+	if err != nil {
+		return err
+	}
+	flows := between(from, to, proto, port)
+	if len(flows) == 0 {
+		return fmt.Errorf("%s and %s have no addresses of one family", q.From, q.To)
+	}
+	denied := judge(o.Out, c.world, from, to, flows)
+	for _, e := range []end{from, to} {
+		switch {
+		case e.pod == nil:
+		case e.pod.HostNetwork:
+			_, _ = fmt.Fprintf(o.Out, "%s uses its node's network: no policy selects it, and to others it is its node\n", e.name)
+		case e.pod.Local:
+			text, err := kernel(ctx, c.world)
+			if err != nil {
+				text = "cannot be read: " + err.Error()
+			}
+			_, _ = fmt.Fprintf(o.Out, "the kernel of this node, where %s is: %s\n", e.name, text)
+		default:
+			_, _ = fmt.Fprintf(o.Out, "%s is on another node; ask the agent there whether its kernel agrees\n", e.name)
+		}
+	}
+	if denied {
+		return ErrDenied
+	}
+	return nil
+}
+
+// end is one side of the question.
+type end struct {
+	name  string
+	pod   *policy.Pod // nil for an address that is no pod's
+	addrs [2]netip.Addr
+}
+
+// find finds the pod of a name, or whose address it is.
+func find(w policy.World, flag, name string) (end, error) {
+	addr, err := netip.ParseAddr(name)
+	for _, p := range w.Pods {
+		byName := p.Namespace+"/"+p.Name == name
+		byAddr := err == nil && !p.HostNetwork && p.Phase != policy.Finished && slices.Contains(p.Addrs[:], addr)
+		if byName || byAddr {
+			return end{name: p.Namespace + "/" + p.Name, pod: p, addrs: p.Addrs}, nil
+		}
+	}
+	if err != nil {
+		return end{}, fmt.Errorf("%s=%q: no pod of that name (namespace/pod), and no IP address", flag, name)
+	}
+	e := end{name: name}
+	e.addrs[subnet.FamilyOf(addr)] = addr
+	return e, nil
+}
+
+// between lists the connection once for each family that both ends have.
+func between(from, to end, proto policy.Proto, port uint16) []policy.Flow {
+	const anyPort = 40000 // policies do not look at a source's port
+	var out []policy.Flow
+	for _, f := range subnet.Families() {
+		if from.addrs[f].IsValid() && to.addrs[f].IsValid() {
+			out = append(out, policy.Flow{Src: from.addrs[f], Dst: to.addrs[f], Proto: proto, SrcPort: anyPort, DstPort: port})
+		}
+	}
+	return out
+}
+
+// judge prints what becomes of the flows, and whether one of them is denied. Both ends are taken for local, since each is
+// judged on a node of its own.
+func judge(out io.Writer, w policy.World, from, to end, flows []policy.Flow) (denied bool) {
+	rules := policy.Compile(withLocal(w, from.pod, to.pod), policy.Config{})
+	for _, f := range flows {
+		v := rules.Judge(f)
+		verdict := "allowed"
+		if !v.Allowed {
+			verdict, denied = "DENIED", true
+		}
+		_, _ = fmt.Fprintf(out, "%s: %s (%s) to %s (%s), %d/%s\n", verdict, from.name, f.Src, to.name, f.Dst, f.DstPort, f.Proto)
+		if len(v.Steps) == 0 {
+			_, _ = fmt.Fprintln(out, "  no policy has a say over either end")
+		}
+		for _, s := range v.Steps {
+			word := "allowed"
+			if !s.Allowed {
+				word = "denied"
+			}
+			_, _ = fmt.Fprintf(out, "  %-7s %s: %s\n", s.Direction, word, s.Why)
+		}
+	}
+	return denied
+}
+
+// withLocal is the World of a node that has these pods and no others.
+func withLocal(w policy.World, pods ...*policy.Pod) policy.World {
+	changed := slices.Clone(w.Pods)
+	for i, p := range changed {
+		local := slices.Contains(pods, p)
+		if p.Local != local {
+			c := *p
+			c.Local = local
+			changed[i] = &c
+		}
+	}
+	w.Pods, w.Gated = changed, nil
+	return w
+}
+
+func parsePort(s string) (uint16, policy.Proto, error) {
+	number, name, named := strings.Cut(s, "/")
+	proto, ok := policy.TCP, true
+	if named {
+		proto, ok = policy.ParseProto(strings.ToUpper(name))
+	}
+	port, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || !ok || port == 0 {
+		return 0, 0, errors.New("--port=" + strconv.Quote(s) + ": want a number and a protocol, like 80/tcp, 53/udp or 3868/sctp")
+	}
+	return uint16(port), proto, nil
+}
