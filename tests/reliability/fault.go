@@ -17,8 +17,8 @@
 //
 // To play one row, or all:
 //
-//	go test ./tests/reliability -run 'TestFaults/kernel/flannel.1_deleted' -v            # once
-//	WEFT_RELIABILITY=long go test ./tests/reliability -run TestFaults/kernel -timeout 1h # ten times, and write the page
+//	WEFT_RELIABILITY=once go test ./tests/reliability -run 'TestFaults/kernel/flannel.1_deleted' -v # once
+//	WEFT_RELIABILITY=long go test ./tests/reliability -run TestFaults/kernel -timeout 1h            # ten times, and write the page
 //
 // Inside Do, use what returns errors: Node.NS.Try and Bench.Hurt, and not Node.NS.IP or Run, which end the whole group.
 package reliability

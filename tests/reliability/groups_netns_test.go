@@ -19,7 +19,7 @@ func groups() []Group {
 	}
 }
 
-func TestFaults(t *testing.T) {
+func TestFaultsLoseNothingTheyMayNotAndHeal(t *testing.T) {
 	form, err := FormOf()
 	if err != nil {
 		t.Fatal(err)

@@ -95,7 +95,7 @@ func netns(ctx context.Context, out io.Writer) tally {
 func faults(ctx context.Context, out io.Writer, form, limit string) tally {
 	var t tally
 	for _, dir := range []string{filepath.Join("tests", "reliability"), filepath.Join("tests", "e2e")} {
-		t.add(goTestIn(ctx, out, place{dir: dir, env: []string{"WEFT_RELIABILITY=" + form}}, "-count=1", "-timeout", limit, "-run", "^TestFaults$", "."))
+		t.add(goTestIn(ctx, out, place{dir: dir, env: []string{"WEFT_RELIABILITY=" + form}}, "-count=1", "-timeout", limit, "-run", "^TestFaults", "."))
 	}
 	page, err := os.ReadFile(filepath.Join("docs", "reliability.md"))
 	if err != nil {
