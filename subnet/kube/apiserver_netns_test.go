@@ -309,7 +309,8 @@ func TestAgainstARealAPIServer(t *testing.T) {
 		{"a certificate of another authority is trusted as soon as its bundle is there", testNewAuthority},
 		{"a token that was replaced is used at once", testNewToken},
 		{"a connection that only one side knows of is found out", testHalfOpen},
-		{"P-08 fifty nodes that join in a second are all seen", testFiftyJoin},
+		{"L-07 P-08 two hundred nodes that join at once are all seen", testManyJoin},
+		{"L-08 churn and cut watches leave neither goroutines nor memory behind", testL08},
 		{"L-02 five thousand updates in a second are a few snapshots", testStorm},
 		{"P-12 hostile nodes are named in short, clean words", testHostile},
 	} {

@@ -40,6 +40,9 @@ func (f Feed) Run(ctx context.Context) {
 		// is to know within two seconds after the server has recovered, and to end within two when told to.
 		Backoff: &wait.Backoff{Duration: 300 * time.Millisecond, Factor: 1.5, Steps: 4, Cap: time.Second, Jitter: 0.5},
 	})
+	// A connection that breaks in the middle of an event is called an internal error. The watch goes on where it was all the
+	// same; with the default of zero each such break would bring the whole list again.
+	reflector.MaxInternalErrorRetryDuration = time.Minute
 	reflector.RunWithContext(klog.NewContext(ctx, quiet))
 }
 

@@ -1,13 +1,18 @@
 package kube_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/weft-cni/weft/subnet"
@@ -286,19 +291,71 @@ func testHalfOpen(w *world) {
 	w.Logf("a firewall that has forgotten the connection: seen after %v", w.peers(s, back, peerB))
 }
 
-func testFiftyJoin(w *world) {
+func testManyJoin(w *world) {
 	s := w.source("n1")
 	w.peers(s, back)
 	began := time.Now()
-	for i := range 50 {
-		w.node(fmt.Sprintf("j%02d", i), fmt.Sprintf("10.244.%d.0/24", 10+i), annotations(fmt.Sprintf("192.168.50.%d", 10+i), fmt.Sprintf("0a:00:00:00:01:%02x", i)))
+	for i := range 200 {
+		w.node(fmt.Sprintf("j%03d", i), fmt.Sprintf("10.244.%d.0/24", 10+i), annotations(fmt.Sprintf("192.168.50.%d", 10+i), fmt.Sprintf("0a:00:00:00:01:%02x", i)))
 	}
 	made := time.Since(began)
 	nstest.Eventually(w, back, func() error {
-		if snap, _ := s.Snapshot(); len(snap.Peers) != 50 || len(snap.Problems) != 0 {
+		if snap, _ := s.Snapshot(); len(snap.Peers) != 200 || len(snap.Problems) != 0 {
 			return fmt.Errorf("%d peers, problems %v", len(snap.Peers), snap.Problems)
 		}
 		return nil
 	})
-	w.Logf("50 nodes, made in %v, are seen %v later", made, time.Since(began)-made)
+	w.Logf("200 nodes, made in %v, are seen %v later", made, time.Since(began)-made)
+}
+
+// testL08 has ten thousand changes come by a watch that is cut again and again.
+func testL08(w *world) {
+	const nodes, rounds, changes = 50, 20, 500
+	churn := func(rw http.ResponseWriter, r *http.Request) bool {
+		rw.Header().Set("Content-Type", "application/json")
+		out := json.NewEncoder(rw)
+		for i := range changes {
+			n := &corev1.Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}}
+			n.Name, n.UID, n.ResourceVersion = fmt.Sprintf("c%02d", i%nodes), "u", r.URL.Query().Get("resourceVersion")
+			n.Annotations = annotations(fmt.Sprintf("192.168.60.%d", i%250), fmt.Sprintf("0a:00:00:00:04:%02x", i%nodes))
+			n.Spec.PodCIDR = fmt.Sprintf("10.244.%d.0/24", 100+i%nodes)
+			kind := []string{"MODIFIED", "DELETED"}[i/nodes%2]
+			if out.Encode(map[string]any{"type": kind, "object": n}) != nil {
+				break
+			}
+		}
+		return true // which ends the watch
+	}
+	s := w.source("n1")
+	w.peers(s, back)
+	var watches atomic.Int64
+	var goroutines int
+	var bytes uint64
+	for round := range rounds {
+		met := watches.Load()
+		w.api.Proxy.SetFault(apiserver.Each(
+			apiserver.Only(apiserver.IsStreamedList, apiserver.Answer(http.StatusUnprocessableEntity)),
+			apiserver.Only(apiserver.IsWatch, apiserver.First(1, churn)),
+			apiserver.Only(apiserver.IsWatch, func(http.ResponseWriter, *http.Request) bool { watches.Add(1); return false })))
+		w.api.Proxy.Cut()
+		nstest.Eventually(w, back, func() error {
+			if watches.Load() == met {
+				return errors.New("the watch after the churn has not begun")
+			}
+			return nil
+		})
+		w.peers(s, back)
+		if round == 2 {
+			goroutines, bytes = runtime.NumGoroutine(), heap()
+		}
+	}
+	nstest.Eventually(w, back, func() error { // the last connections are on their way out
+		if n := runtime.NumGoroutine(); n > goroutines+5 {
+			return fmt.Errorf("%d goroutines, %d after the first rounds", n, goroutines)
+		}
+		return nil
+	})
+	if now := heap(); now > bytes+4<<20 {
+		w.Errorf("%d bytes of heap, %d after the first rounds", now, bytes)
+	}
 }

@@ -276,8 +276,10 @@ func (b *Bench) listWithout(name string) ([]byte, error) {
 func storm(b *Bench) error {
 	const nodes, changes = 100, 5000
 	met := make(chan error, 100)
-	b.API.Proxy.SetFault(apiserver.Only(func(r *http.Request) bool { return apiserver.IsWatch(r) && !apiserver.IsStreamedList(r) },
-		func(w http.ResponseWriter, r *http.Request) bool {
+	// A server that streams no lists: then everybody makes a plain watch, whatever became of the last one.
+	b.API.Proxy.SetFault(apiserver.Each(
+		apiserver.Only(apiserver.IsStreamedList, apiserver.Answer(http.StatusUnprocessableEntity)),
+		apiserver.Only(apiserver.IsWatch, func(w http.ResponseWriter, r *http.Request) bool {
 			w.Header().Set("Content-Type", "application/json")
 			out := json.NewEncoder(w)
 			version := r.URL.Query().Get("resourceVersion")
@@ -297,7 +299,7 @@ func storm(b *Bench) error {
 			}
 			met <- nil
 			return true
-		}))
+		})))
 	b.API.Proxy.Cut()
 	defer b.API.Proxy.SetFault(nil)
 	for range b.Nodes {
