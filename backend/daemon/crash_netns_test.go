@@ -81,6 +81,39 @@ func TestAnAgentKilledAtAnyStepOfARepairCostsKnownPeersNoPacket(t *testing.T) {
 	}
 }
 
+func TestAnAgentAskedToStopAtAnyStepEndsWellAndSoon(t *testing.T) {
+	w := newCrashWorld(t)
+	first := 1 + time.Now().Nanosecond()%stride()
+	for n := first; ; n += stride() {
+		w.wipe()
+		a := w.startMortal(mortal{Stops: n})
+		if w.through(a) {
+			w.stop(a)
+			break
+		}
+		if a.err != nil {
+			t.Errorf("asked to stop at step %d: %v\n%s", n, a.err, a.log)
+			continue
+		}
+		took, err := time.ParseDuration(strings.TrimPrefix(a.lastStep(), stoppedAfter))
+		if err != nil {
+			t.Errorf("asked to stop at step %d, the last it wrote is %q:\n%s", n, a.lastStep(), a.log)
+			continue
+		}
+		if w.stops = append(w.stops, took); took > 10*stopBound {
+			t.Errorf("asked to stop at step %d it took %s:\n%s", n, took, a.log)
+		}
+	}
+	w.judgeStops()
+}
+
+// lastStep is the last line that an agent wrote about its steps.
+func (a *crashAgent) lastStep() string {
+	steps, _ := os.ReadFile(a.steps) // for messages
+	lines := strings.Split(strings.TrimSpace(string(steps)), "\n")
+	return lines[len(lines)-1]
+}
+
 // judgeStops holds the stops to their bound.
 func (w *crashWorld) judgeStops() {
 	w.t.Helper()
@@ -98,9 +131,7 @@ func (w *crashWorld) dieAt(n int, want string) bool {
 	w.t.Helper()
 	first := w.start(n)
 	through := w.through(first)
-	steps, _ := os.ReadFile(first.steps) // for the messages
-	lines := strings.Split(strings.TrimSpace(string(steps)), "\n")
-	died := fmt.Sprintf("died at: %s", lines[len(lines)-1])
+	died := "died at: " + first.lastStep()
 	if through {
 		w.stop(first)
 		died = "did not die"

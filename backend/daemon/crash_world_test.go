@@ -190,11 +190,18 @@ type crashAgent struct {
 	err   error // of Wait, once ended
 }
 
+// start starts an agent that dies at a step, or none.
 func (w *crashWorld) start(dies int) *crashAgent {
 	w.t.Helper()
-	a := &crashAgent{log: &crashLog{}, steps: filepath.Join(w.dir, fmt.Sprintf("steps-%d", dies)), ended: make(chan struct{})}
+	return w.startMortal(mortal{Dies: dies})
+}
+
+func (w *crashWorld) startMortal(m mortal) *crashAgent {
+	w.t.Helper()
+	a := &crashAgent{log: &crashLog{}, steps: filepath.Join(w.dir, "steps"), ended: make(chan struct{})}
 	_ = os.Remove(a.steps) // of an earlier run, if there was one
-	text, err := json.Marshal(mortal{Config: w.cfg, Dies: dies, Steps: a.steps})
+	m.Config, m.Steps = w.cfg, a.steps
+	text, err := json.Marshal(m)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/knftables"
 
@@ -34,11 +35,13 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// mortal is an agent that ends itself by SIGKILL before the step of the given number; 0 is an agent that lives.
+// mortal is an agent that ends itself by SIGKILL before the step of the given number, or is asked to stop by SIGTERM; 0 is an
+// agent that lives.
 type mortal struct {
 	Config Config
 	Dies   int
-	Steps  string // file that the steps are written to, one a line
+	Stops  int
+	Steps  string // file that the steps are written to, one a line, and in the end how long the stop took
 }
 
 func runMortal(text string) error {
@@ -50,17 +53,27 @@ func runMortal(text string) error {
 	if err != nil {
 		return err
 	}
-	f := &failpoints{dies: m.Dies, steps: steps}
+	f := &failpoints{dies: m.Dies, stops: m.Stops, steps: steps}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	return RunWith(ctx, m.Config, slog.New(slog.NewTextHandler(os.Stderr, nil)), f.seams())
+	err = RunWith(ctx, m.Config, slog.New(slog.NewTextHandler(os.Stderr, nil)), f.seams())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.asked.IsZero() {
+		_, _ = fmt.Fprintf(steps, "%s%s\n", stoppedAfter, time.Since(f.asked))
+	}
+	return err
 }
+
+const stoppedAfter = "stopped after "
 
 // failpoints counts the steps that an agent takes on its node, and ends it before one of them.
 type failpoints struct {
 	mu    sync.Mutex // guards what follows
 	n     int
 	dies  int
+	stops int
+	asked time.Time // when the stop was asked for
 	steps *os.File
 }
 
@@ -70,6 +83,10 @@ func (f *failpoints) at(format string, args ...any) {
 	defer f.mu.Unlock()
 	f.n++
 	_, _ = fmt.Fprintf(f.steps, "%d "+format+"\n", append([]any{f.n}, args...)...)
+	if f.n == f.stops {
+		f.asked = time.Now()
+		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
+	}
 	if f.n == f.dies {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {} // nothing else happens in the moment until the signal arrives

@@ -14,7 +14,7 @@ import (
 const (
 	settle     = 20 * time.Millisecond  // quiet after a poke
 	diskSettle = 500 * time.Millisecond // the same, where a turn writes a file as long as the cluster is large
-	waitRetry  = time.Second            // for what only somebody else can cure: seen within two seconds
+	waitRetry  = 750 * time.Millisecond // for what only somebody else can cure: seen within a second
 	slowResync = 30 * time.Second
 	// sysctlPeriod keeps a switch that somebody turns off from being off for a second: the kernel tells nobody of most of them,
 	// and a look costs a few reads of a file without a disk.
