@@ -89,7 +89,7 @@ func oddDels(b *Bench) error {
 	if err := r.Del(ctx, "early"); err != nil {
 		return err
 	}
-	<-added // it may have found its namespace gone
+	_ = <-added // it may have found its namespace gone
 	if err := r.Del(ctx, "early"); err != nil {
 		return err
 	}
