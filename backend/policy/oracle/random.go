@@ -209,11 +209,11 @@ func (d draw) rule(peer func() policy.Peer) policy.Rule {
 
 func (d draw) portTerm() policy.Port {
 	switch d.IntN(6) {
-	case 0:
+	case 0, 1:
 		return policy.Port{Name: pick(d, "http", "dns"), Proto: pick(d, policy.AnyProto, policy.TCP, policy.UDP)}
-	case 1:
-		return policy.Port{Proto: d.proto()}
 	case 2:
+		return policy.Port{Proto: d.proto()}
+	case 3:
 		return policy.Port{Proto: d.proto(), First: pick[uint16](d, 1, 80, 81), Last: pick[uint16](d, 81, 8080, 65535)}
 	}
 	port := d.port()
@@ -263,8 +263,12 @@ func (d draw) packets(w policy.World, n int) []Packet {
 			continue // no pod has a part in it
 		}
 		p := Packet{Src: ends[f][i], Dst: ends[f][k], Proto: d.proto(), Port: d.port()}
-		if d.chance(10) {
+		switch to := podAt(w, p.Dst); {
+		case d.chance(10):
 			p.Proto, p.Port = []policy.Proto{1, 58}[f], 0
+		case to != nil && len(to.Ports) > 0 && d.chance(40):
+			named := pick(d, to.Ports...)
+			p.Proto, p.Port = named.Proto, named.Port
 		}
 		out = append(out, p)
 	}
