@@ -84,7 +84,7 @@ func (d *daemon) boot(ctx context.Context) error {
 	if removed, err := install.RemoveStale(d.cfg.Paths.CNIConf, d.cfg.Paths.SubnetFile); err != nil || removed {
 		d.log.Info("conflist of an earlier boot", "removed", removed, "err", err)
 	}
-	for _, path := range d.written() {
+	for _, path := range append(d.written(), d.cfg.Paths.SysctlFile(), d.cfg.Paths.PolicyFile()) {
 		subnet.RemoveTemps(path)
 	}
 	g, ctx := errgroup.WithContext(ctx)
