@@ -1,8 +1,10 @@
 package daemon
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,10 +82,25 @@ func TestStateOfAnotherNodeOrABrokenFileIsNotUsed(t *testing.T) {
 	if v := newView(filepath.Join(dir, "snapshot.json"), "z", quiet()); v.kept.Self.Exists {
 		t.Error("another node's state is used")
 	}
-	if err := os.WriteFile(filepath.Join(dir, "snapshot.json"), []byte("{"), 0o600); err != nil {
+	good, err := os.ReadFile(filepath.Join(dir, "snapshot.json"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if v := newView(filepath.Join(dir, "snapshot.json"), "a", quiet()); v.kept.Self.Exists {
-		t.Error("a broken file is used")
+	for name, text := range map[string]string{
+		"empty": "", "cut off": string(good[:len(good)/2]), "garbage": "\x00\xff\x1b[2J", "zeros": strings.Repeat("\x00", 4096), "doubled": string(good) + string(good),
+		"of a newer version":    strings.Replace(string(good), `"Version": 1`, `"Version": 2`, 1),
+		"with an unknown field": strings.Replace(string(good), `"Version": 1`, `"Version": 1, "More": {}`, 1),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "snapshot.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var said strings.Builder
+		v := newView(filepath.Join(dir, "snapshot.json"), "a", slog.New(slog.NewTextHandler(&said, nil)))
+		if v.kept.Self.Exists {
+			t.Errorf("a file that is %s is used", name)
+		}
+		if n := strings.Count(said.String(), "\n"); n != 1 || !strings.Contains(said.String(), "is not used") {
+			t.Errorf("a file that is %s: %d lines: %s", name, n, said.String())
+		}
 	}
 }
