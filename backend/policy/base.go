@@ -51,10 +51,13 @@ func (b *build) baseChains() []Chain {
 // judgeRules bring a new connection to the chains of both its ends. A chain that allows returns, so that the other end's
 // direction is judged too.
 func (b *build) judgeRules(raw func(text, why string) ChainRule) []ChainRule {
-	rules := []ChainRule{raw(
-		"icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, "+
-			"mld-listener-query, mld-listener-report, mld-listener-done, mld2-listener-report } accept",
-		"neighbours of one bridge must find each other")}
+	// What is routed has lost a hop when it gets here, and ff02::/16 is not routed: neither is a way out of the node.
+	rules := []ChainRule{
+		raw("ip6 hoplimit 255 icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert } accept",
+			"neighbours of one bridge must find each other"),
+		raw("ip6 daddr ff02::/16 icmpv6 type { mld-listener-query, mld-listener-report, mld-listener-done, mld2-listener-report } accept",
+			"a bridge learns from these who has to hear a neighbour's question"),
+	}
 	for _, f := range b.families {
 		rules = append(rules, raw(f.Proto+" saddr . "+f.Proto+" daddr @"+setName("self", f)+" accept", "a pod may reach itself, through a Service too"))
 	}

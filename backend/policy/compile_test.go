@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -56,7 +57,10 @@ func blend[T any](r *rand.Rand, a, b []*T, name func(*T) string) []*T {
 }
 
 func TestACompilerThatFollowsEditsSaysWhatAFreshOneSays(t *testing.T) {
-	for _, seed := range seeds(t, 20) {
+	for _, seed := range seeds(t, 200) {
+		if seed%10 != 0 && os.Getenv("WEFT_SEED") == "" {
+			continue // a walk of fifteen worlds counts for ten
+		}
 		r := rand.New(rand.NewPCG(seed, 7))
 		c := policy.NewCompiler()
 		w := oracle.Random(seed, 2).World

@@ -22,32 +22,38 @@ import (
 type cutting struct {
 	flows map[Flow]time.Time // what we put there, and when: for a table that has to be written anew
 	maybe bool               // the kernel's set may have something
+	due   bool               // connections have not been looked at since something was taken away
 }
 
 // forgetCut is when a cut flow is no longer written into a new table: the set's own time-out is long over.
 const forgetCut = 10 * time.Minute
 
 // cut ends the connections that the rules do not allow, and lets those begin again that they do.
-func (m *Manager) cut(ctx context.Context, r Ruleset, d Difference, first bool) ([]string, error) {
+func (m *Manager) cut(ctx context.Context, r Ruleset, d Difference) ([]string, error) {
 	if r.Empty() || !r.cuts() {
-		m.cutting = cutting{}
+		m.cutting = cutting{due: true}
 		return nil, nil
 	}
-	if first {
-		m.cutting.maybe = true
-	}
-	if d.Empty() && !first {
+	m.cutting.due = m.cutting.due || d.narrows
+	if d.Empty() && !m.cutting.due {
 		return nil, nil
 	}
-	if err := m.allowAgain(ctx, r); err != nil {
+	if err := m.allowAgain(ctx, r); err != nil || !m.cutting.due {
 		return nil, err
-	}
-	if !d.narrows && !first {
-		return nil, nil
 	}
 	doomed, err := m.doomed(r)
-	if err != nil || len(doomed) == 0 {
+	if err != nil {
 		return nil, err
+	}
+	cut, err := m.end(ctx, doomed)
+	m.cutting.due = err != nil
+	return cut, err
+}
+
+// end ends connections, and names them.
+func (m *Manager) end(ctx context.Context, doomed []tracked) ([]string, error) {
+	if len(doomed) == 0 {
+		return nil, nil
 	}
 	texts := make([]string, len(doomed))
 	list := make([]netfilter.Connection, len(doomed))

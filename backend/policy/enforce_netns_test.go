@@ -114,15 +114,16 @@ func TestAuditCountsAndDropsNothing(t *testing.T) {
 		}
 		return policy.Count{}
 	}
-	if c := counted(); c.Packets != 2 {
-		t.Errorf("counted %+v, want the first packet of each of two connections", c)
+	audited := counted()
+	if audited.Packets < 2 || audited.Bytes == 0 {
+		t.Errorf("counted %+v, want the first packet of each of two connections at least", audited)
 	}
 	s.syncWith(policy.Config{}, deny)
-	if c := counted(); c.Packets != 2 {
+	if c := counted(); c != audited {
 		t.Errorf("a change of mode lost the counters: %+v", c)
 	}
 	s.expect("enforced", false, s.pods["a"], podAddr("b").String())
-	if c := counted(); c.Packets <= 2 {
+	if c := counted(); c.Packets <= audited.Packets {
 		t.Errorf("drops are not counted: %+v", c)
 	}
 }
@@ -201,7 +202,7 @@ func TestAForeignChangeIsHeardAndUndone(t *testing.T) { // N-18, N-23
 	s.echoes()
 	var runs []string
 	s.host.OnExec = func(argv []string) { runs = append(runs, strings.Join(argv, " ")) }
-	s.m = policy.New(s.host)
+	s.m = policy.NewPatient(s.host)
 	ctx, cancel := context.WithCancel(context.Background())
 	pokes := s.m.Watch(ctx)
 	defer func() {

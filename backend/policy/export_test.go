@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/knftables"
+
+	"github.com/weft-cni/weft/backend/netfilter"
 )
 
 // NewFake renders a Ruleset into knftables' fake kernel.
@@ -20,7 +23,14 @@ func NewFake(t *testing.T, r Ruleset) *knftables.Fake {
 	return fake
 }
 
-// Step changes a fake kernel from one Ruleset to the next, as the Manager would.
+// NewPatient makes a Manager that reads the kernel's table only when somebody has changed it.
+func NewPatient(h netfilter.Host) *Manager {
+	m := New(h)
+	m.reread = time.Hour
+	return m
+}
+
+// StepFake changes a fake kernel from one Ruleset to the next, as the Manager would.
 func StepFake(fake *knftables.Fake, have, want Ruleset) error {
 	d := Diff(have, want)
 	if d.Empty() {

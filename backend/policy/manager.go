@@ -39,6 +39,7 @@ type Manager struct {
 	written  Ruleset   // what the kernel holds, when known
 	known    bool      //
 	readAt   time.Time //
+	reread   time.Duration
 	watching atomic.Bool
 	foreign  atomic.Bool // somebody else changed our table since it was read
 
@@ -54,7 +55,7 @@ type Result struct {
 
 // New makes a Manager for a host. It touches nothing yet.
 func New(h netfilter.Host) *Manager {
-	m := &Manager{host: h, compiler: NewCompiler()}
+	m := &Manager{host: h, compiler: NewCompiler(), reread: rereadPeriod, cutting: cutting{maybe: true, due: true}}
 	m.mark = "by weft " + hash(fmt.Sprintf("%p %d", m, time.Now().UnixNano()))
 	return m
 }
@@ -75,10 +76,9 @@ func (m *Manager) Sync(ctx context.Context, w World, c Config) (Result, error) {
 		}
 		res.Changes = summary(d.Texts)
 	}
-	first := m.latest.Load() == nil
 	m.written, m.known = want, true
 	m.latest.Store(&want)
-	res.Cut, err = m.cut(ctx, want, d, first)
+	res.Cut, err = m.cut(ctx, want, d)
 	return res, err
 }
 
@@ -100,7 +100,7 @@ func (m *Manager) Remove(ctx context.Context) ([]string, error) {
 // have is what the kernel holds: from memory while nobody else can have changed it.
 func (m *Manager) have(ctx context.Context) (Ruleset, []string, error) {
 	foreign := m.foreign.Swap(false)
-	if m.known && !foreign && m.watching.Load() && time.Since(m.readAt) < rereadPeriod {
+	if m.known && !foreign && m.watching.Load() && time.Since(m.readAt) < m.reread {
 		return m.written, nil, nil
 	}
 	m.known = false

@@ -262,6 +262,9 @@ func (t *talk) run(end int, conn io.ReadWriter, done chan struct{}) {
 		t.sent[end]++
 		n := t.sent[end]
 		t.mu.Unlock()
+		if tcp, ok := conn.(*net.TCPConn); ok { // with a full buffer it would wait for acknowledgements that never come
+			_ = tcp.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+		}
 		_, _ = conn.Write(binary.BigEndian.AppendUint32(nil, uint32(n)))
 	}
 }

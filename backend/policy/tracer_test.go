@@ -126,6 +126,9 @@ func (w *words) match(word string, p packet) (hit bool, verdict string) {
 		w.next()
 		w.next()
 		return p.local && w.next() == "local", ""
+	case next == "hoplimit":
+		w.next()
+		return p.neighbour && w.next() == "255", ""
 	case word == "icmpv6":
 		w.next()
 		w.skipBraces()
