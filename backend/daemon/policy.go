@@ -63,8 +63,12 @@ func (d *daemon) runPolicies(ctx context.Context) error {
 	group.Go(func() error { pokeOn(ctx, p.source.Changed(), loop.Poke); return nil })
 	group.Go(func() error { pokeOn(ctx, manager.Watch(ctx), loop.Poke); return nil })
 	group.Go(func() error { return d.run(ctx, loop) })
+	group.Go(func() error { return d.run(ctx, d.side("enforcers", lookAround, p.tellOthers)) })
 	return group.Wait()
 }
+
+// lookAround is how often others are looked for that enforce policies as well.
+const lookAround = 10 * time.Minute
 
 // removePolicies leaves nothing of the policies in the kernel or on disk.
 func removePolicies(ctx context.Context, m *policy.Manager, g *gate.Gate, log *slog.Logger) error {
@@ -149,6 +153,23 @@ func (p *policies) report(r policy.Result) {
 		p.metrics.cut.Add(float64(n))
 		p.log.Info("connections cut that policies do not allow any more", "connections", n, "first", r.Cut[0])
 	}
+}
+
+// tellOthers names who else enforces policies on this node.
+func (p *policies) tellOthers(ctx context.Context) error {
+	others, err := policy.Enforcers(ctx, netfilter.Host{})
+	if err != nil {
+		return err
+	}
+	var lines []string
+	for _, who := range others {
+		lines = append(lines, who+" enforces NetworkPolicies on this node too, or has left rules behind: packets need the leave of both")
+	}
+	p.told.list("enforcers", lines)
+	for _, line := range lines {
+		p.warn(ctx, "OtherPolicyEnforcer", line)
+	}
+	return nil
 }
 
 func (p *policies) tellProblems(ctx context.Context) {
