@@ -107,9 +107,10 @@ func (l *Loop) rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// backOff waits for d after an error; a poke ends it once the shortest wait is over.
+// backOff waits for d after an error; a poke ends it once the shortest wait is over. That grows with d up to a second, so that
+// quick first retries do not stay quick.
 func (l *Loop) backOff(ctx context.Context, d time.Duration) {
-	least := min(d, l.retry())
+	least := min(d, max(l.retry(), DefaultRetry))
 	sleep(ctx, least)
 	l.rest(ctx, d-least)
 }

@@ -425,3 +425,22 @@ func TestJoinKeepsTenErrorsAndCountsTheRest(t *testing.T) {
 		})
 	}
 }
+
+func TestQuickFirstRetriesDoNotStayQuickHoweverOftenItIsPoked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &Loop{Retry: 100 * time.Millisecond, Resync: 5 * time.Second}
+		b := run(t, l, func(int) error {
+			l.Poke() // what fails half-way changes the kernel, and so pokes itself
+			return errors.New("busy")
+		})
+		pause(time.Second)
+		if n := len(b.turns); n < 4 || n > 5 {
+			t.Errorf("%d turns in the first second, want them after 0.1, 0.3 and 0.7 s", n)
+		}
+		pause(time.Minute)
+		if n := len(b.turns); n > 65 {
+			t.Errorf("%d turns in a minute, want one a second", n)
+		}
+		b.end(t)
+	})
+}

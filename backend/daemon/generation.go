@@ -97,6 +97,7 @@ func (g *generation) run(ctx context.Context) error {
 			planeLoop.Poke()
 		}
 	}
+	planeLoop.Retry, rulesLoop.Retry = quickRetry, quickRetry
 	api := g.gate(partAPI, waitRetry, g.contact)
 	var changes kernel.Changes
 	if !g.until(ctx, partPlane, func(context.Context) (err error) {

@@ -15,6 +15,7 @@ const (
 	settle     = 20 * time.Millisecond  // quiet after a poke
 	diskSettle = 500 * time.Millisecond // the same, where a turn writes a file as long as the cluster is large
 	waitRetry  = 750 * time.Millisecond // for what only somebody else can cure: seen within a second
+	quickRetry = 100 * time.Millisecond // the first retry of what pods' packets depend on
 	slowResync = 30 * time.Second
 	// sysctlPeriod keeps a switch that somebody turns off from being off for a second: the kernel tells nobody of most of them,
 	// and a look costs a few reads of a file without a disk.

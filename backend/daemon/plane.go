@@ -37,6 +37,7 @@ type plane struct {
 
 	heard atomic.Uint32 // the port for which the rules are in force
 
+	around  *kernel.Host // of the last round that could read it
 	want    kernel.State // of the last round, to tell drift from news
 	applied atomic.Pointer[applied]
 }
@@ -73,7 +74,7 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 	if err := in.conf.CheckSelf(in.snap.Self); err != nil {
 		return err, nil
 	}
-	host, err := p.kernel.Host(ctx)
+	host, err := p.host(ctx)
 	if err != nil {
 		return err, nil
 	}
@@ -113,6 +114,19 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 	p.metrics.peers.Set(float64(len(in.snap.Peers)))
 	p.applied.Store(&next)
 	return nil, peers
+}
+
+// host reads what is around us. While links come and go faster than they can be listed, the last list has to do: each of them
+// pokes us, so that there is a round when it is calm again.
+func (p *plane) host(ctx context.Context) (kernel.Host, error) {
+	h, err := p.kernel.Host(ctx)
+	switch {
+	case err == nil:
+		p.around = &h
+	case errors.Is(err, kernel.ErrInterrupted) && p.around != nil:
+		return *p.around, nil
+	}
+	return h, err
 }
 
 // choose fills in the own end of the overlay: underlay, port and MAC.

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"strings"
@@ -235,5 +236,28 @@ func TestAChangeThatFailsIsReportedAndTheOthersAreMade(t *testing.T) {
 	g.mustSync(t)
 	if n := len(g.routes(t)); n != 3 {
 		t.Errorf("%d routes after the retry, want 3", n)
+	}
+}
+
+// restless is a host whose links change faster than they can be listed.
+type restless struct{ *kernel.Fake }
+
+func (restless) Host(context.Context) (kernel.Host, error) {
+	return kernel.Host{}, kernel.ErrInterrupted
+}
+
+func TestWhileLinksComeAndGoTheLastListOfThemHasToDo(t *testing.T) {
+	g := newGround(t, plainConf)
+	g.plane.kernel = restless{g.fake}
+	if own, _ := g.sync(t.Context(), g.in); !errors.Is(own, kernel.ErrInterrupted) {
+		t.Fatalf("without any list of links: %v", own)
+	}
+	g.plane.kernel = g.fake
+	g.mustSync(t)
+	g.plane.kernel = restless{g.fake}
+	g.in.snap.Peers = append(g.in.snap.Peers, peer("c", 3))
+	g.mustSync(t)
+	if routes := g.routes(t); len(routes) != 2 {
+		t.Errorf("routes: %q", routes)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-cni/weft/subnet"
@@ -23,6 +24,9 @@ const dumpTries = 5
 func (c *Conn) Dump(ctx context.Context) (State, error) {
 	s := New()
 	links, err := consistent(ctx, "links", c.handle.LinkList)
+	if errors.Is(err, ErrInterrupted) { // a device of another kind under our name is seen when it is calm again
+		links, err = consistent(ctx, "VXLAN devices", c.vxlans)
+	}
 	if err != nil {
 		return State{}, err
 	}
@@ -62,10 +66,38 @@ func consistent[T any](ctx context.Context, what string, read func() ([]T, error
 		}
 		all, err = read()
 	}
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		err = ErrInterrupted // the library's words say less
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list %s of the kernel: %w", what, err)
 	}
 	return all, nil
+}
+
+// vxlans lists the VXLAN devices alone. These are few, so that the kernel tells them in one piece, which nothing interrupts:
+// while thousands of other links come and go, a list of all of them has no end.
+func (c *Conn) vxlans() ([]netlink.Link, error) {
+	req := c.request(unix.RTM_GETLINK, unix.NLM_F_DUMP)
+	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("vxlan"))
+	req.AddData(info)
+	msgs, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	if err != nil {
+		return nil, err
+	}
+	var links []netlink.Link
+	for _, m := range msgs {
+		link, err := netlink.LinkDeserialize(nil, m)
+		if err != nil {
+			return nil, fmt.Errorf("read a link: %w", err)
+		}
+		if link.Type() == "vxlan" { // a kernel that knows no such filter tells all
+			links = append(links, link)
+		}
+	}
+	return links, nil
 }
 
 // byFamily reads a table of both families, one after the other: asked for all at once, the kernel adds those of

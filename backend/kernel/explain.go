@@ -18,6 +18,8 @@ var (
 	ErrPortTaken = errors.New("the UDP port or VNI is taken")
 	// ErrForeignRoute means that a route which is not ours leads to a peer's pods.
 	ErrForeignRoute = errors.New("a route of somebody else is in the way")
+	// ErrInterrupted means that a table changed faster than it could be read.
+	ErrInterrupted = errors.New("the table changes while it is read")
 	// ErrMACOverwritten means that the device does not keep the MAC it was made with.
 	ErrMACOverwritten = errors.New("something else on the host keeps changing the device's MAC")
 )

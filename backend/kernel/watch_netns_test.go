@@ -2,6 +2,8 @@ package kernel
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,5 +51,46 @@ func TestNotificationsThatTheKernelDroppedCountAsAChangeOfEverything(t *testing.
 	again.Close()
 	if conn.resubscribe(ctx) != nil {
 		t.Error("a new socket after the end")
+	}
+}
+
+func TestOurDevicesAreReadWhileOtherLinksComeAndGo(t *testing.T) {
+	host := nstest.NewFabric(t, 1).Nodes[0]
+	conn, err := OpenAt(host.FD())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	host.IP("link add flannel.1 type vxlan id 1 dstport 4789 dev eth0")
+	host.IP("link add flannel.2 type bridge")
+	links, err := conn.vxlans()
+	if err != nil || len(links) != 1 || links[0].Attrs().Name != "flannel.1" {
+		t.Fatalf("the VXLAN devices are %v, %v", links, err)
+	}
+	var script strings.Builder
+	for i := range 200 {
+		fmt.Fprintf(&script, "link add c%d group 7 type veth peer name d%d\n", i, i)
+	}
+	crowd, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		for crowd.Err() == nil {
+			if _, err := host.Input(script.String()+"link del group 7\n", "ip", "-batch", "-"); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for range 50 {
+		s, err := conn.Dump(t.Context())
+		if err != nil || s.Links["flannel.1"].VNI != 1 {
+			t.Errorf("%v, %v", s, err)
+			break
+		}
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
