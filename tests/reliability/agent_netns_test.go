@@ -30,6 +30,8 @@ func agentRows() []Fault {
 		{Name: "SIGTERM while the API server cannot be reached", Do: endWithoutServer},
 		{Name: "SIGTERM while netlink is slow", Do: endWhileNetlinkIsSlow},
 	}
+	rows = append(rows, Fault{Name: "SIGKILL in the middle of a repair", Times: 20, Do: killWhileItRepairs,
+		Loses: "all entries are gone until the agent runs again"})
 	for i := range rows {
 		rows[i].Heal, rows[i].Note = 10*time.Second, start
 	}
@@ -161,6 +163,19 @@ func everythingRuns(b *Bench) error {
 	return nil
 }
 
+// killWhileItRepairs takes all entries away and kills the agent while it puts them back.
+func killWhileItRepairs(b *Bench) error {
+	n := b.Nodes[0]
+	const script = "route flush dev flannel.1\nneigh flush dev flannel.1 nud permanent\nlink set flannel.1 address 0a:99:99:99:99:99\n"
+	if _, err := n.NS.Input(script, "ip", "-batch", "-"); err != nil {
+		return err
+	}
+	time.Sleep(rand.N(80 * time.Millisecond))
+	n.Agent.Kill()
+	b.Damaged()
+	return n.Agent.Start(Options{})
+}
+
 // endWhileTheServerHangs ends an agent that runs and one that starts, both with an API server that takes requests and does
 // not answer.
 func endWhileTheServerHangs(b *Bench) error {
@@ -182,7 +197,7 @@ func endWithoutServer(b *Bench) error {
 // endWhileNetlinkIsSlow ends the agents while somebody else holds the kernel's lock for links nearly all the time.
 func endWhileNetlinkIsSlow(b *Bench) error {
 	done := make(chan error, 1)
-	go func() { done <- churn(1000)(b) }()
+	go func() { done <- links(b, 1000) }()
 	time.Sleep(100 * time.Millisecond)
 	err := eachAgent(terminate)(b)
 	err = errors.Join(err, <-done)
@@ -220,7 +235,8 @@ func limit(dir string, bytes int) error {
 	return os.WriteFile(filepath.Join(dir, "memory.limit_in_bytes"), fmt.Append(nil, bytes), 0o644)
 }
 
-// runOutOfMemory lets a neighbour in the agent's cgroup take the memory. The kernel may not kill the neighbour.
+// runOutOfMemory lets a neighbour in the agent's cgroup take the memory. The kernel is
+// told to kill the agent first.
 func runOutOfMemory(b *Bench) error {
 	n := b.Nodes[0]
 	dir, err := cgroup(n.Name)
@@ -238,10 +254,11 @@ func runOutOfMemory(b *Bench) error {
 	if err := limit(dir, 64<<20); err != nil {
 		return err
 	}
-	const hog = `echo $$ > "$0/cgroup.procs" && echo -1000 > /proc/self/oom_score_adj && dd if=/dev/zero of=/dev/null bs=60M count=1 2> /dev/null`
-	if _, err := n.NS.Try("sh", "-c", hog, dir); err != nil {
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", n.Agent.PID()), []byte("1000"), 0o644); err != nil {
 		return err
 	}
+	const hog = `echo $$ > "$0/cgroup.procs" && exec dd if=/dev/zero of=/dev/null bs=60M count=1 2> /dev/null`
+	_, _ = n.NS.Try("sh", "-c", hog, dir) // the kernel may kill it, too
 	if _, err := await(func() error { return dead(n.Agent) }, patience); err != nil {
 		return err
 	}

@@ -141,44 +141,49 @@ func hostRows() []Fault {
 func crowdRows() []Fault {
 	return []Fault{
 		{Name: "20,000 links made and deleted", Long: true, Note: "dumps are interrupted again and again", Do: churn(20000)},
-		{Name: "2,000 links made and deleted, the routes flushed meanwhile", Loses: "the routes are gone until they are made again",
-			Do: func(b *Bench) error {
-				done := make(chan error, 1)
-				go func() { done <- churn(2000)(b) }()
-				time.Sleep(100 * time.Millisecond)
-				err := b.Hurt(b.Nodes[0], "ip route flush dev flannel.1")
-				if _, werr := await(b.Restored, patience); err == nil {
-					err = werr
-				}
-				heal := b.hurt
-				if cerr := <-done; err == nil {
-					err = cerr
-				}
-				b.hurt = heal
-				return err
-			}},
+		flushInTheCrowd(),
 		{Name: "notifications lost", Note: "SIGSTOP, 20,000 changes, all entries flushed, SIGCONT: the kernel drops what nobody reads",
 			Long: true, Loses: "the entries are gone until the agent runs again", Do: overflow},
 	}
 }
 
-// churn makes links and deletes them again, a thousand at a time: deleting them one by one takes the kernel much longer.
-func churn(links int) func(*Bench) error {
-	return func(b *Bench) error {
-		const batch = 1000
-		var script strings.Builder
-		for i := range batch / 2 {
-			fmt.Fprintf(&script, "link add churn%d group 7 type veth peer name nruhc%d\n", i, i)
-		}
-		script.WriteString("link del group 7\n")
-		for range links / batch {
-			if _, err := b.Nodes[0].NS.Input(script.String(), "ip", "-batch", "-"); err != nil {
-				return err
-			}
-		}
-		b.Damaged()
-		return nil
+// flushInTheCrowd takes the routes away while links come and go, so that the agent reads tables that change.
+func flushInTheCrowd() Fault {
+	var crowd chan error
+	return Fault{
+		Name: "routes flushed while 2,000 links are made and deleted", Loses: "the routes are gone until they are made again",
+		Do: func(b *Bench) error {
+			crowd = make(chan error, 1)
+			go func() { crowd <- links(b, 2000) }()
+			time.Sleep(100 * time.Millisecond)
+			return b.Hurt(b.Nodes[0], "ip route flush dev flannel.1")
+		},
+		After: func(*Bench) error { return <-crowd },
 	}
+}
+
+// churn makes links and deletes them again, a thousand at a time: deleting them one by one takes the kernel much longer.
+func churn(count int) func(*Bench) error {
+	return func(b *Bench) error {
+		err := links(b, count)
+		b.Damaged()
+		return err
+	}
+}
+
+func links(b *Bench, count int) error {
+	const batch = 1000
+	var script strings.Builder
+	for i := range batch / 2 {
+		fmt.Fprintf(&script, "link add churn%d group 7 type veth peer name nruhc%d\n", i, i)
+	}
+	script.WriteString("link del group 7\n")
+	for range count / batch {
+		if _, err := b.Nodes[0].NS.Input(script.String(), "ip", "-batch", "-"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func overflow(b *Bench) error {
