@@ -110,12 +110,19 @@ const tagText = "weft#"
 func (c *chain) send(p oracle.Packet) uint32 {
 	c.t.Helper()
 	c.tag++
-	payload := binary.BigEndian.AppendUint32([]byte(tagText), c.tag)
+	return c.inject(p, datagram(p, transport(p, uint16(20000+c.tag%40000), c.payload())))
+}
+
+// payload is what the packet of the tag in hand is known by.
+func (c *chain) payload() []byte { return binary.BigEndian.AppendUint32([]byte(tagText), c.tag) }
+
+// inject puts an IP packet in, with the tag in hand.
+func (c *chain) inject(p oracle.Packet, ip []byte) uint32 {
+	c.t.Helper()
 	frame := append([]byte{}, c.in.mac...)
 	frame = append(frame, 2, 0, 0, 0, 0, 9)
 	frame = append(frame, [][]byte{{0x08, 0x00}, {0x86, 0xdd}}[map[bool]int{true: 0, false: 1}[p.Src.Is4()]]...)
-	frame = append(frame, datagram(p, transport(p, uint16(20000+c.tag%40000), payload))...)
-	if _, err := c.in.file.Write(frame); err != nil {
+	if _, err := c.in.file.Write(append(frame, ip...)); err != nil {
 		c.t.Fatal(err)
 	}
 	return c.tag

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"context"
+	"net/netip"
 	"testing"
 
 	"github.com/weft-cni/weft/backend/netfilter"
@@ -88,5 +89,27 @@ func TestTheKernelHoldsWhatWasWrittenAndARestartWritesNothing(t *testing.T) {
 	}
 	if left := c.node[0].NFT(); left != "" {
 		t.Errorf("left behind:\n%s", left)
+	}
+}
+
+// A pod could write what it likes into a neighbour's question, and send it anywhere.
+func TestARoutedQuestionForANeighbourIsJudgedLikeAnyPacket(t *testing.T) {
+	c := newChain(t)
+	w := newTown(t)
+	np := &policy.NetworkPolicy{Namespace: "x", Name: "np", Isolates: [2]bool{false, true}}
+	w.Policies = []*policy.NetworkPolicy{np}
+	if _, err := policy.New(netfilter.Host{NetNS: c.node[0].Path()}).Sync(context.Background(), w.World, policy.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []byte{133, 134, 135, 136, 130, 131, 132, 143} {
+		p := oracle.Packet{Src: w.pod("x/a").Addrs[1], Dst: netip.MustParseAddr("2001:db8::1"), Proto: 58}
+		for _, hops := range []byte{255, 2} {
+			c.tag++
+			ip := datagram(p, append([]byte{kind, 0, 0, 0, 0, 0, 0, 0}, c.payload()...))
+			ip[7] = hops
+			if tag := c.inject(p, ip); c.arrived()[tag] {
+				t.Errorf("ICMPv6 type %d with hop limit %d leaves an isolated pod", kind, hops)
+			}
+		}
 	}
 }
