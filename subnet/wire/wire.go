@@ -9,6 +9,7 @@ package wire
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -69,7 +70,7 @@ func ReadList(r *bufio.Reader, sink Sink) error {
 
 // read reads the list itself, up to the end of r.
 func (s Sink) read(r *bufio.Reader) error {
-	var buf []byte
+	var buf bytes.Buffer // grows with what comes, not with what is promised
 	for n := 0; ; n++ {
 		if _, err := r.Peek(1); errors.Is(err, io.EOF) {
 			return nil
@@ -81,18 +82,15 @@ func (s Sink) read(r *bufio.Reader) error {
 		if size > mostBytes {
 			return fmt.Errorf("a field of %d bytes", size)
 		}
-		if uint64(cap(buf)) < size {
-			buf = make([]byte, size)
-		}
-		buf = buf[:size]
-		if _, err := io.ReadFull(r, buf); err != nil {
+		buf.Reset()
+		if _, err := io.CopyN(&buf, r, int64(size)); err != nil {
 			return fmt.Errorf("field %d: %w", n, noEOF(err))
 		}
 		switch tag {
 		case fieldOne:
-			err = s.Meta(buf)
+			err = s.Meta(buf.Bytes())
 		case fieldTwo:
-			err = s.Object(buf)
+			err = s.Object(buf.Bytes())
 		}
 		if err != nil {
 			return fmt.Errorf("field %d: %w", n, err)
