@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/weft-cni/weft/subnet"
 )
@@ -21,7 +20,11 @@ func (p plugin) tellHost(subnetFile string) {
 		return
 	}
 	for _, rules := range []string{"iptables", "nftables"} {
-		if !p.makesRules(rules) {
+		works, known := p.makesRules(rules)
+		if !known {
+			return // whoever has the lock keeps it long; the next pod asks again
+		}
+		if !works {
 			continue
 		}
 		b, err := subnet.Host{Rules: rules}.Render()
@@ -42,11 +45,12 @@ func programOf(rules string) string {
 	return rules
 }
 
-// makesRules tries a program as portmap does: one that is there may be of no use on this kernel.
-func (p plugin) makesRules(rules string) bool {
+// makesRules tries a program as portmap does: one that is there may be of no use on this kernel. One that does not answer
+// in time says nothing: iptables waits for a lock that kube-proxy may hold for seconds.
+func (p plugin) makesRules(rules string) (works, known bool) {
 	file := p.program(programOf(rules))
 	if file == "" {
-		return false
+		return false, true
 	}
 	args := []string{"--wait", "-t", "filter", "-S", "INPUT", "1"}
 	if rules == "nftables" {
@@ -54,10 +58,10 @@ func (p plugin) makesRules(rules string) bool {
 	}
 	quiet := p
 	quiet.stderr = io.Discard
-	ctx, cancel := context.WithTimeout(p.ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(p.ctx, p.askTime)
 	defer cancel()
 	_, err := quiet.runOnce(ctx, file, call{kind: rules, args: args})
-	return err == nil
+	return err == nil, ctx.Err() == nil
 }
 
 // program looks a program up in PATH; empty when there is none.

@@ -23,6 +23,7 @@ type plugin struct {
 	envWait  time.Duration // how long ADD waits for subnet.env
 	lockWait time.Duration // how long a verb waits for another one on the same attachment
 	runLimit time.Duration // how long a delegate may take
+	askTime  time.Duration // how long a program of the host may take to say that it works
 	undoTime time.Duration // how long the rollback of an ADD may take, after SIGTERM too
 }
 
@@ -30,7 +31,7 @@ func newPlugin(ctx context.Context) plugin {
 	return plugin{
 		ctx: ctx, stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ(),
 		// The kubelet gives a runtime two minutes; a rollback has to fit in behind the rest.
-		envWait: 5 * time.Second, lockWait: 30 * time.Second, runLimit: 60 * time.Second, undoTime: 20 * time.Second,
+		envWait: 5 * time.Second, lockWait: 30 * time.Second, runLimit: 60 * time.Second, askTime: 5 * time.Second, undoTime: 20 * time.Second,
 	}
 }
 

@@ -266,9 +266,10 @@ func TestC21TheHostsKindOfRulesIsChosenOnceABootAsPortmapChooses(t *testing.T) {
 		w.write("path/"+name, "#!/bin/sh\n"+script+"\n")
 		w.must(os.Chmod(w.file("path/"+name), 0o755))
 	}
-	told := func() string {
+	told := func(patience time.Duration) string {
 		w.Helper()
 		_, err := w.callWith(context.Background(), "STATUS", pod{}, w.conf(), func(p *plugin) {
+			p.askTime = patience
 			p.environ = append(withVars(p.environ, map[string]string{"PATH": w.file("path")}), "PATH="+w.file("path"))
 		})
 		w.must(err)
@@ -277,27 +278,33 @@ func TestC21TheHostsKindOfRulesIsChosenOnceABootAsPortmapChooses(t *testing.T) {
 		return host.Rules
 	}
 	w.version = "1.1.0"
-	if got := told(); got != "" {
+	if got := told(time.Minute); got != "" {
 		t.Errorf("a host with neither: %q", got)
 	}
+	program("nft", "exit 0")
+	program("iptables", "exec /bin/sleep 60")
+	if got := told(100 * time.Millisecond); got != "" {
+		t.Errorf("an iptables that waits for its lock: %q", got)
+	}
+	w.must(os.Remove(w.file("path/nft")))
 	program("iptables", "exit 3")
-	if got := told(); got != "" {
+	if got := told(time.Minute); got != "" {
 		t.Errorf("an iptables that does not work: %q", got)
 	}
 	program("nft", "exit 0")
-	if got := told(); got != "nftables" {
+	if got := told(time.Minute); got != "nftables" {
 		t.Errorf("only nft works: %q", got)
 	}
 	program("iptables", "exit 0")
-	if got := told(); got != "nftables" {
+	if got := told(time.Minute); got != "nftables" {
 		t.Errorf("iptables came later: %q", got)
 	}
 	w.must(os.Remove(w.file("path/nft")))
-	if got := told(); got != "iptables" {
+	if got := told(time.Minute); got != "iptables" {
 		t.Errorf("nft went away: %q", got)
 	}
 	w.write(subnet.HostName, "garbage")
-	if got := told(); got != "iptables" {
+	if got := told(time.Minute); got != "iptables" {
 		t.Errorf("after garbage: %q", got)
 	}
 }
