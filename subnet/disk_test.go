@@ -153,3 +153,36 @@ func TestARefusalIsWordedTheSameAtEachTry(t *testing.T) {
 		}
 	}
 }
+
+// thief takes the first temporary file away, as a writer does that takes its owner for dead.
+type thief struct {
+	OSDisk
+	stolen bool
+}
+
+func (d *thief) Rename(from, to string) error {
+	if !d.stolen {
+		d.stolen = true
+		if err := os.Remove(from); err != nil {
+			return err
+		}
+	}
+	return d.OSDisk.Rename(from, to)
+}
+
+func TestAWriterThatWasTakenForDeadWritesAgain(t *testing.T) {
+	dir := t.TempDir()
+	other, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := syscall.Flock(int(other.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "subnet.env")
+	if err := (Writer{Disk: &thief{}}).WriteFile(path, []byte("a"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	wantFile(t, path, "a", 0o644)
+}

@@ -48,8 +48,17 @@ func (w Writer) write(path string, data []byte, perm fs.FileMode) error {
 	defer unlock()
 	if locked {
 		removeTemps(dir, base) // nobody else is writing here, so whoever made them is dead
+		return nameless(w.replace(dir, base, data, perm))
 	}
-	return nameless(w.replace(dir, base, data, perm))
+	// Without the lock another writer may take us for dead, and our temporary file away.
+	const tries = 5
+	var err error
+	for range tries {
+		if err = w.replace(dir, base, data, perm); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return nameless(err)
 }
 
 // nameless takes the name of the temporary file out of an error: it says nothing to anybody, and an error that is worded
