@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -105,7 +104,7 @@ func TestC15AHundredAndTenPodsAtOnceComeAndGo(t *testing.T) {
 func TestC08ManyCyclesLeaveNothing(t *testing.T) {
 	w := newWorld(t)
 	cycles := 200
-	if os.Getenv("WEFT_RELIABILITY") == "long" {
+	if thorough() {
 		cycles = 2000
 	}
 	chain := portmap()

@@ -55,6 +55,29 @@ func TestC11ADelIntoTheHostsOwnNamespaceLeavesTheHostsInterface(t *testing.T) {
 	}
 }
 
+// A reservation that was lost and put back without its owner is nobody else's: DEL takes the interface away, and the agent
+// frees the address once it no longer lives.
+func TestC10ADelTakesTheInterfaceOfAnAddressThatWasPutBack(t *testing.T) {
+	for name, record := range map[string]bool{"with a record": true, "without a record": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.pod("back")
+			w.add(p)
+			w.write("networks/cbr0/10.244.1.2", ipam.Recovered().ContainerID+"\r\n"+ipam.Recovered().IfName)
+			if !record {
+				w.must(os.RemoveAll(w.file("flannel")))
+			}
+			w.del(p)
+			if _, ok, err := lookIn(p.netns, p.ifc); ok || err != nil || w.ports() != 0 {
+				t.Errorf("the interface is there: %v, %v; %d ports", ok, err, w.ports())
+			}
+			if d := cmp.Diff([]string{"10.244.1.2 weft-recovered/eth0"}, w.reserved()); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
 // DEL comes again and again until it succeeds; it must do so when there is nothing left to do.
 func TestC07DelWithEverythingMissingSucceeds(t *testing.T) {
 	gone := map[string]func(*world, pod){

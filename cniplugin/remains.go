@@ -62,7 +62,8 @@ func (p plugin) mayTakeLink(args *skel.CmdArgs, store ipam.Store, isHostLocal bo
 		return ok, err
 	}
 	for _, addr := range link.addrs {
-		if r, ok := store.Get(addr); ok && !r.Broken && !isOf(r.Owner, ownerOf(args)) {
+		r, ok := store.Get(addr)
+		if ok && !r.Broken && r.Owner != ipam.Recovered() && !isOf(r.Owner, ownerOf(args)) {
 			p.note("%s in %s has %s, which is reserved for another attachment; it is left alone", args.IfName, args.Netns, addr)
 			return false, nil
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -181,11 +182,14 @@ func groupOf(tid int) int {
 	return tid
 }
 
+// thorough reports whether this is part of `make test-reliability` or `make soak`.
+func thorough() bool { return slices.Contains([]string{"long", "soak"}, os.Getenv("WEFT_RELIABILITY")) }
+
 // steps lists the moments of a program to be killed at: in the long form all, else about a dozen, others in every run.
 func steps(total int) []int {
 	var out []int
 	stride := 1
-	if os.Getenv("WEFT_RELIABILITY") != "long" {
+	if !thorough() {
 		stride = max(1, total/12)
 	}
 	for n := 1 + rand.IntN(stride); n <= total; n += stride {
