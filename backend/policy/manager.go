@@ -42,6 +42,7 @@ type Manager struct {
 	reread   time.Duration
 	watching atomic.Bool
 	foreign  atomic.Bool // somebody else changed our table since it was read
+	gone     atomic.Bool // by deleting it: there is nothing to read, and no time to lose
 
 	cutting cutting
 	latest  atomic.Pointer[Ruleset] // for Counters: the one in force
@@ -103,7 +104,11 @@ func (m *Manager) have(ctx context.Context) (Ruleset, []string, error) {
 	if m.known && !foreign && m.watching.Load() && time.Since(m.readAt) < m.reread {
 		return m.written, nil, nil
 	}
+	wasKnown := m.known
 	m.known = false
+	if gone := m.gone.Swap(false); gone && wasKnown && foreign {
+		return Ruleset{}, nil, nil
+	}
 	r, strange, err := m.read(ctx)
 	m.readAt = time.Now()
 	return r, strange, err

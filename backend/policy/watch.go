@@ -24,6 +24,7 @@ func (m *Manager) Watch(ctx context.Context) <-chan struct{} {
 			if !s.hears(c) {
 				return
 			}
+			m.gone.Store(s.gone)
 			m.foreign.Store(true)
 			select {
 			case poked <- struct{}{}:
@@ -39,20 +40,24 @@ type suspicion struct {
 	mark    []byte
 	touched bool // the transaction that is being heard has changed our table
 	signed  bool // and bears our mark
+	deleted bool // and has deleted it
+	gone    bool // what was heard last was that somebody else deleted it
 }
 
 // hears takes a change, and tells whether somebody else has changed our table.
 func (s *suspicion) hears(c netfilter.Change) bool {
 	switch {
 	case c.Lost:
-		s.touched, s.signed = false, false
+		s.touched, s.signed, s.deleted, s.gone = false, false, false, false
 		return true
 	case c.End:
 		foreign := s.touched && !s.signed
-		s.touched, s.signed = false, false
+		s.gone = foreign && s.deleted
+		s.touched, s.signed, s.deleted = false, false, false
 		return foreign
 	case c.Table == "inet "+TableName:
 		s.touched = true
+		s.deleted = c.Kind == unix.NFT_MSG_DELTABLE || s.deleted && c.Kind != unix.NFT_MSG_NEWTABLE
 		s.signed = s.signed || c.Kind == unix.NFT_MSG_NEWRULE && bytes.Contains(c.Data, s.mark)
 	}
 	return false
