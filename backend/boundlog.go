@@ -9,15 +9,16 @@ import (
 
 // A loop may write this many lines at once, and one a second in the long run.
 const (
-	lineBurst  = 10
-	lineRefill = time.Second
+	lineBurst    = 10
+	unnamedBurst = 50 // for what comes from no loop, and from everywhere at a start
+	lineRefill   = time.Second
 )
 
 // BoundLog bounds what a loop writes into the log, whatever goes wrong and however often: ten lines at once, then one a
 // second. The last line of a storm is always written, with the number of those that were left out before it, so that the log
 // ends with what is true. Lines below Info are for people who asked for all of them, and pass.
 //
-// The attribute "loop" names the loop; lines without it are bounded together.
+// The attribute "loop" names the loop; lines without it are bounded together, at fifty.
 func BoundLog(next slog.Handler) slog.Handler {
 	return boundLog{next: next, lines: &lines{loops: map[string]*bucket{}}}
 }
@@ -80,6 +81,7 @@ type lines struct {
 
 // bucket is what one loop may still write: a token a line.
 type bucket struct {
+	burst   int
 	tokens  int
 	filled  time.Time               // when the last token was put in
 	leftOut int                     // lines since the last one that was written, the waiting one included
@@ -93,7 +95,11 @@ func (l *lines) take(loop string, write func(leftOut int) error) error {
 	defer l.mu.Unlock()
 	b := l.loops[loop]
 	if b == nil {
-		b = &bucket{tokens: lineBurst, filled: time.Now()}
+		b = &bucket{burst: lineBurst, filled: time.Now()}
+		if loop == "" {
+			b.burst = unnamedBurst
+		}
+		b.tokens = b.burst
 		l.loops[loop] = b
 	}
 	if b.refill(); b.tokens > 0 {
@@ -127,8 +133,8 @@ func (b *bucket) write(write func(leftOut int) error, leftOut int) error {
 
 func (b *bucket) refill() {
 	n := int(time.Since(b.filled) / lineRefill)
-	if b.tokens += n; b.tokens >= lineBurst {
-		b.tokens, b.filled = lineBurst, time.Now()
+	if b.tokens += n; b.tokens >= b.burst {
+		b.tokens, b.filled = b.burst, time.Now()
 		return
 	}
 	b.filled = b.filled.Add(time.Duration(n) * lineRefill)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weft-cni/weft/backend/install"
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/tests/apiserver"
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
@@ -31,8 +32,8 @@ func stride() int {
 	return 7
 }
 
-func TestAnAgentKilledAtAnyStepOfItsFirstStartLeavesAWholeNodeToTheNextOne(t *testing.T) {
-	w := newCrashWorld(t)
+func killedInItsFirstStart(t *testing.T, api *apiserver.API) {
+	w := newCrashWorld(t, api)
 	whole := w.start(0)
 	if !w.through(whole) {
 		t.Fatalf("the agent died without being told to:\n%s", whole.log)
@@ -53,8 +54,8 @@ func TestAnAgentKilledAtAnyStepOfItsFirstStartLeavesAWholeNodeToTheNextOne(t *te
 	w.judgeStops()
 }
 
-func TestAnAgentKilledAtAnyStepOfARepairCostsKnownPeersNoPacket(t *testing.T) {
-	w := newCrashWorld(t)
+func killedInARepair(t *testing.T, api *apiserver.API) {
+	w := newCrashWorld(t, api)
 	whole := w.start(0)
 	if !w.through(whole) {
 		t.Fatalf("the agent died without being told to:\n%s", whole.log)
@@ -81,8 +82,8 @@ func TestAnAgentKilledAtAnyStepOfARepairCostsKnownPeersNoPacket(t *testing.T) {
 	}
 }
 
-func TestAnAgentAskedToStopAtAnyStepEndsWellAndSoon(t *testing.T) {
-	w := newCrashWorld(t)
+func askedToStop(t *testing.T, api *apiserver.API) {
+	w := newCrashWorld(t, api)
 	first := 1 + time.Now().Nanosecond()%stride()
 	for n := first; ; n += stride() {
 		w.wipe()

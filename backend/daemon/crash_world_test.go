@@ -48,10 +48,8 @@ const crashPatience = 60 * time.Second
 
 const otherMAC = "02:00:00:00:00:02"
 
-func newCrashWorld(t testing.TB) *crashWorld {
+func newCrashWorld(t testing.TB, api *apiserver.API) *crashWorld {
 	t.Helper()
-	nstest.NeedRoot(t)
-	api := apiserver.Start(t)
 	w := &crashWorld{t: t, fabric: nstest.NewFabric(t, 2), admin: api.Admin(), dir: t.TempDir()}
 	if err := apiserver.Permit(w.admin, "../../manifests/kube-flannel.yml"); err != nil {
 		t.Fatal(err)
@@ -108,9 +106,14 @@ func (w *crashWorld) write(path, text string) {
 	}
 }
 
-// nodes makes the cluster: the own Node, the one that was set up by hand, and two that are nowhere.
+// nodes makes the cluster anew: the own Node, the one that was set up by hand, and two that are nowhere.
 func (w *crashWorld) nodes() {
 	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), crashPatience)
+	defer cancel()
+	if err := w.admin.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
 	for i, name := range []string{"a", "b", "c", "d"} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}}
 		n.Spec.PodCIDR = fmt.Sprintf("10.244.%d.0/24", i+1)
@@ -123,8 +126,6 @@ func (w *crashWorld) nodes() {
 				n.Annotations["flannel.alpha.coreos.com/"+key] = value
 			}
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
 		if _, err := w.admin.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{}); err != nil {
 			w.t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-cni/weft/backend/install"
+	"github.com/weft-cni/weft/tests/apiserver"
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
@@ -39,6 +40,15 @@ func withOwnMounts(t *testing.T) bool {
 		t.Skip("skipped inside")
 	}
 	return false
+}
+
+func TestD09AWholeAgentOnDisksThatFailIsNoCrashLoopAndNamesThem(t *testing.T) {
+	if !withOwnMounts(t) {
+		return
+	}
+	api := apiserver.Start(t)
+	t.Run("a disk that refuses is named, and followed once it is good again", func(t *testing.T) { meetsADiskThatRefuses(t, api) })
+	t.Run("a start among broken files on broken disks", func(t *testing.T) { startsAmongBrokenFiles(t, api) })
 }
 
 // diskFault is one way in which a directory can refuse a write.
@@ -144,13 +154,10 @@ func (w *crashWorld) ownDisks() {
 	}
 }
 
-// TestD09 plays every fault of a disk with each file that the agent keeps, on a whole agent with no more rights than its
+// meetsADiskThatRefuses plays every fault of a disk with each file that the agent keeps, on a whole agent with no more rights than its
 // container has: it says what is wrong and goes on, and the file is right soon after the disk is.
-func TestD09ADiskThatRefusesIsNamedAndFollowedOnceItIsGoodAgain(t *testing.T) {
-	if !withOwnMounts(t) {
-		return
-	}
-	w := newCrashWorld(t)
+func meetsADiskThatRefuses(t *testing.T, api *apiserver.API) {
+	w := newCrashWorld(t, api)
 	w.ownDisks()
 	a := w.start(0)
 	if !w.through(a) {
@@ -246,12 +253,9 @@ func same(r refusal, text string) bool {
 	return revision.ReplaceAllString(text, "") == revision.ReplaceAllString(r.right, "")
 }
 
-// TestD09 for a start: whatever lies there, and whatever the disks refuse, the agent stays, and is ready once it can be.
-func TestD09AStartAmongBrokenFilesOnBrokenDisksIsNoCrashLoop(t *testing.T) {
-	if !withOwnMounts(t) {
-		return
-	}
-	w := newCrashWorld(t)
+// startsAmongBrokenFiles is about a start: whatever lies there, and whatever the disks refuse, the agent stays, and is ready once it can be.
+func startsAmongBrokenFiles(t *testing.T, api *apiserver.API) {
+	w := newCrashWorld(t, api)
 	w.ownDisks()
 	whole := w.start(0)
 	if !w.through(whole) {

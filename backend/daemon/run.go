@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weft-cni/weft/backend"
 	"github.com/weft-cni/weft/backend/kernel"
 )
 
@@ -18,6 +19,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 
 // RunWith is Run with something between the agent and the node.
 func RunWith(ctx context.Context, cfg Config, log *slog.Logger, seams Seams) error {
+	log = slog.New(backend.BoundLog(log.Handler())) // the agent alone: what a verb says at its end must not wait
 	conn, err := kernel.Open()
 	if err != nil {
 		return err

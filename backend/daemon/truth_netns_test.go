@@ -8,14 +8,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-cni/weft/tests/apiserver"
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
-// TestD12 makes faults that no agent can mend, and takes them back: each time /readyz has to say so within a second. On a
+// tellsTheTruth makes faults that no agent can mend, and takes them back: each time /readyz has to say so within a second. On a
 // machine that others use as well ten times as long is allowed, and the measured times are in the log.
-func TestD12ReadinessTellsTheTruthWithinASecondBothWays(t *testing.T) {
+func tellsTheTruth(t *testing.T, api *apiserver.API) {
 	const bound = 10 * time.Second
-	w := newCrashWorld(t)
+	w := newCrashWorld(t, api)
 	a := w.start(0)
 	if !w.through(a) {
 		t.Fatalf("the agent died:\n%s", a.log)

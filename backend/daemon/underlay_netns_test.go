@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/weft-cni/weft/tests/apiserver"
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
@@ -44,8 +45,8 @@ func (w *crashWorld) routed(number int) {
 	})
 }
 
-func TestI11ADefaultRouteThatIsGoneCostsNoPacketAndKeepsNoPeerWaiting(t *testing.T) {
-	w := newCrashWorld(t)
+func losesItsDefaultRoute(t *testing.T, api *apiserver.API) {
+	w := newCrashWorld(t, api)
 	w.cfg.Iface = Iface{} // the default route decides
 	w.node.IP("route add default via 192.168.50.254")
 	a := w.start(0)
@@ -80,8 +81,8 @@ func TestI11ADefaultRouteThatIsGoneCostsNoPacketAndKeepsNoPeerWaiting(t *testing
 	w.stop(b)
 }
 
-func TestV06LargePacketsArriveOrThePodHearsWhyNot(t *testing.T) {
-	w := newCrashWorld(t)
+func sendsLargePackets(t *testing.T, api *apiserver.API) {
+	w := newCrashWorld(t, api)
 	a := w.start(0)
 	if !w.through(a) {
 		t.Fatalf("the agent died:\n%s", a.log)

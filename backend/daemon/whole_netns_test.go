@@ -1,0 +1,27 @@
+package daemon
+
+import (
+	"testing"
+
+	"github.com/weft-cni/weft/tests/apiserver"
+	"github.com/weft-cni/weft/tests/nstest"
+)
+
+// The cases share one API server, which takes longer to get up than most of them.
+func TestAWholeAgentKeepsItsPromisesWhateverHappens(t *testing.T) {
+	nstest.NeedRoot(t)
+	api := apiserver.Start(t)
+	for _, c := range []struct {
+		name string
+		play func(*testing.T, *apiserver.API)
+	}{
+		{"killed at any step of its first start it leaves a whole node to the next one", killedInItsFirstStart},
+		{"killed at any step of a repair it costs known peers no packet", killedInARepair},
+		{"asked to stop at any step it ends well and soon", askedToStop},
+		{"D-12 readiness tells the truth within a second both ways", tellsTheTruth},
+		{"I-11 a default route that is gone costs no packet and keeps no peer waiting", losesItsDefaultRoute},
+		{"V-06 large packets arrive or the pod hears why not", sendsLargePackets},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.play(t, api) })
+	}
+}
