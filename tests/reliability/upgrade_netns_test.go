@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/weft-cni/weft/backend/kernel"
@@ -119,23 +120,58 @@ func nothingInTheClear(b *Bench) error {
 	return err
 }
 
+// changePort rolls another port out. The other agents stand still while a node changes, so that their nodes go on sending to
+// the old port for a while.
 func changePort(b *Bench) error {
 	port := uint16(4790)
 	if b.Nodes[0].Port == port {
 		port = 8472
 	}
+	conf := fmt.Sprintf(`{"Network": %q, "Backend": {"Type": "vxlan", "Port": %d}}`, Network, port)
 	for _, n := range b.Nodes {
+		if err := signalOthers(b, n, syscall.SIGSTOP); err != nil {
+			return err
+		}
 		if _, err := n.Agent.Terminate(); err != nil {
 			return err
 		}
-		conf := fmt.Sprintf(`{"Network": %q, "Backend": {"Type": "vxlan", "Port": %d}}`, Network, port)
 		if err := n.Agent.Start(Options{NetConf: conf}); err != nil {
 			return err
 		}
 		n.Port = port
+		_, err := await(func() error { return errors.Join(n.Agent.Ready(), n.onlyOn(port)) }, patience)
+		if err != nil {
+			return err
+		}
+		time.Sleep(around)
+		if err := signalOthers(b, n, syscall.SIGCONT); err != nil {
+			return err
+		}
 		if _, err := await(func() error { return otherPortEverywhere(b) }, patience); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func signalOthers(b *Bench, but *Node, s syscall.Signal) error {
+	var errs []error
+	for _, n := range b.Nodes {
+		if n != but {
+			errs = append(errs, n.Agent.Signal(s))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// onlyOn wants one device, on that port: the one before has gone.
+func (n *Node) onlyOn(port uint16) error {
+	have, err := n.Dump()
+	if err != nil {
+		return err
+	}
+	if l := have.Links[n.Device()]; len(have.Links) != 1 || l.Port != port {
+		return fmt.Errorf("%s has\n%s", n.Name, have)
 	}
 	return nil
 }
