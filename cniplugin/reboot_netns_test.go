@@ -47,14 +47,7 @@ func newMachine(t *testing.T) *machine {
 // the disk, which is an hour old by then.
 func (m *machine) boot(id string) {
 	m.Helper()
-	for _, dir := range []string{"networks/cbr0", "flannel", "results"} {
-		files, err := filepath.Glob(m.file(dir + "/*"))
-		m.must(err)
-		for _, f := range files {
-			at := time.Now().Add(-time.Hour)
-			m.must(os.Chtimes(f, at, at))
-		}
-	}
+	m.age(time.Hour)
 	names, err := filepath.Glob("/run/netns/*")
 	m.must(err)
 	for _, name := range names {
@@ -67,6 +60,19 @@ func (m *machine) boot(id string) {
 	m.must(os.Remove(m.file("subnet.env")))
 	m.write("proc/sys/kernel/random/boot_id", id+"\n")
 	m.write("proc/stat", fmt.Sprintf("btime %d\n", time.Now().Add(-30*time.Minute).Unix()))
+}
+
+// age makes what lies on the disk older.
+func (m *machine) age(by time.Duration) {
+	m.Helper()
+	for _, dir := range []string{"networks/cbr0", "flannel", "results"} {
+		files, err := filepath.Glob(m.file(dir + "/*"))
+		m.must(err)
+		for _, f := range files {
+			at := time.Now().Add(-by)
+			m.must(os.Chtimes(f, at, at))
+		}
+	}
 }
 
 // start makes many pods at once, as a kubelet does after a boot.
@@ -150,6 +156,41 @@ func TestC10ALivingPodKeepsItsAddressWhateverIsLostOnDisk(t *testing.T) {
 		t.Errorf("the next pod got %v, %v", addr, err)
 	}
 	for _, p := range append(pods, late...) {
+		m.must(m.cni.DelNetworkList(context.Background(), m.list, p.runtimeConf()))
+	}
+	m.nothingLeft()
+}
+
+// A runtime deletes by the chain's end first, and stops at the first plugin that fails: we do not hear of it. It may also
+// be killed in an ADD and forget it.
+func TestC11WhatNoDelEverReachesIsCollected(t *testing.T) {
+	m := newMachine(t)
+	m.write("proc/sys/kernel/random/boot_id", "boot\n")
+	m.write("proc/stat", fmt.Sprintf("btime %d\n", time.Now().Add(-2*time.Hour).Unix()))
+	m.list = m.world.list("1.0.0", portmap())
+	pods := m.start("chain", 3)
+	m.must(os.Remove(m.bin + "/portmap"))
+	for _, p := range pods[:2] {
+		if err := m.cni.DelNetworkList(context.Background(), m.list, p.runtimeConf()); err == nil {
+			t.Error("DEL succeeded without portmap")
+		}
+	}
+	for _, id := range []string{pods[0].id, "forgotten"} {
+		p := pods[0]
+		if id == "forgotten" {
+			p = m.pod(id)
+			m.add(p) // past the runtime's cache
+		}
+		m.run("ip", "netns", "del", p.id)
+	}
+	m.age(time.Hour)
+	r := m.pass()
+	m.holds("after the collector", pods[1:]...)
+	if len(r.Freed) != 2 || len(r.Records) != 2 || len(r.Problems) > 0 {
+		t.Errorf("%s %q", r, r.Problems)
+	}
+	m.must(os.Symlink(builtPlugin(m, "portmap"), m.bin+"/portmap"))
+	for _, p := range pods {
 		m.must(m.cni.DelNetworkList(context.Background(), m.list, p.runtimeConf()))
 	}
 	m.nothingLeft()
