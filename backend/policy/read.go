@@ -162,13 +162,28 @@ func spell(raw json.RawMessage, kind SetKind) (string, bool) {
 	case e.Prefix.Addr.IsValid() && kind == Interval:
 		return rangeOf(netip.PrefixFrom(e.Prefix.Addr, e.Prefix.Len)).String(), true
 	case len(e.Concat) > 0 && kind == Exact:
-		words := make([]string, len(e.Concat))
-		for i, c := range e.Concat {
-			words[i] = text1(c)
-		}
-		return strings.Join(words, " . "), true
+		return spellConcat(e.Concat), true
 	}
 	return "", false
+}
+
+// spellConcat reads a key of several parts. nft prints a protocol by name where there is an /etc/protocols, which a small image
+// lacks, and by number else.
+func spellConcat(parts []json.RawMessage) string {
+	words := make([]string, len(parts))
+	for i, part := range parts {
+		words[i] = text1(part)
+	}
+	at, has := map[int]int{3: 1, 5: 2}[len(words)] // address, protocol, port; two addresses, protocol, two ports
+	if !has {
+		return strings.Join(words, " . ")
+	}
+	for _, p := range []Proto{TCP, UDP, SCTP} {
+		if words[at] == strconv.Itoa(int(p)) {
+			words[at] = p.String()
+		}
+	}
+	return strings.Join(words, " . ")
 }
 
 // spellVerdict reads an element of a verdict map: ["10.244.1.5", {"jump": {"target": "in-np-..."}}].
