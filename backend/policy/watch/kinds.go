@@ -39,7 +39,7 @@ func streamed[T any, V any, P kube.Message[T]](rc rest.Interface, name string, k
 		Name: name, Object: P(new(T)), Watch: typed.watch,
 		List: kube.Streamed(rc, name, func(obj P) runtime.Object {
 			p, _ := k.parse(obj)
-			return slimOf(p, obj)
+			return slimOf(&k, p, obj)
 		}, typed.list),
 	}
 }

@@ -133,39 +133,57 @@ func (t *table[V]) Delete(obj any) error {
 func (t *table[V]) Replace(list []any, _ string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	there := make(map[key]struct{}, len(list))
+	before := t.items
+	t.items, t.problems, t.notes = make(map[key]*V, len(list)), map[key][]string{}, map[key]string{}
 	for _, obj := range list {
-		if p, ok := t.read(obj); ok {
-			t.put(p)
-			there[p.key] = struct{}{}
+		p, ok := t.read(obj)
+		if !ok {
+			continue
 		}
-	}
-	for k := range t.items {
-		if _, ok := there[k]; !ok {
-			t.put(parsed[V]{key: k})
+		if have := before[p.key]; have != nil && p.value != nil && t.kind.same(have, p.value) {
+			p.value = have
 		}
+		t.keepAll(p)
 	}
-	maps.DeleteFunc(t.problems, func(k key, _ []string) bool { _, ok := there[k]; return !ok })
+	for k, have := range before {
+		t.bury(have, t.items[k])
+	}
+	clear(t.changed)
+	t.sorted = slices.SortedFunc(maps.Values(t.items), func(a, b *V) int { return t.kind.key(a).compare(t.kind.key(b)) })
 	t.synced = true
 	t.dirty()
 	return nil
+}
+
+// bury keeps a value that has been taken away, or replaced by that of another object, for who may still need it.
+func (t *table[V]) bury(have, now *V) {
+	if have != nil && t.keep != nil && t.keep(have) && (now == nil || t.kind.uid(have) != t.kind.uid(now)) {
+		t.gone[t.kind.uid(have)] = have
+	}
 }
 
 // put stores one and tells whether that changed anything.
 func (t *table[V]) put(p parsed[V]) bool {
 	have := t.items[p.key]
 	news := !slices.Equal(t.problems[p.key], p.problems) || t.notes[p.key] != p.note
+	switch {
+	case have == nil && p.value == nil:
+	case have != nil && p.value != nil && t.kind.same(have, p.value):
+		p.value = have
+	default:
+		t.bury(have, p.value)
+		t.changed[p.key] = struct{}{}
+		news = true
+	}
+	t.keepAll(p)
+	return news
+}
+
+// keepAll stores what there is of one.
+func (t *table[V]) keepAll(p parsed[V]) {
+	set(t.items, p.key, p.value, p.value != nil)
 	set(t.problems, p.key, p.problems, len(p.problems) > 0)
 	set(t.notes, p.key, p.note, p.note != "")
-	if have == nil && p.value == nil || have != nil && p.value != nil && t.kind.same(have, p.value) {
-		return news
-	}
-	if have != nil && t.keep != nil && t.keep(have) && (p.value == nil || t.kind.uid(have) != t.kind.uid(p.value)) {
-		t.gone[t.kind.uid(have)] = have
-	}
-	set(t.items, p.key, p.value, p.value != nil)
-	t.changed[p.key] = struct{}{}
-	return true
 }
 
 func set[V any](m map[key]V, k key, v V, keep bool) {
@@ -186,7 +204,7 @@ func (t *table[V]) Transformer() cache.TransformFunc {
 			return obj, nil
 		}
 		if p, ok := t.kind.parse(obj); ok {
-			return slimOf(p, obj), nil
+			return slimOf(&t.kind, p, obj), nil
 		}
 		return obj, nil
 	}
@@ -194,7 +212,7 @@ func (t *table[V]) Transformer() cache.TransformFunc {
 
 func (t *table[V]) read(obj any) (parsed[V], bool) {
 	if s, ok := obj.(*slim[V]); ok {
-		return s.parsed, true
+		return s.parsed(), true
 	}
 	return t.kind.parse(obj)
 }
