@@ -3,7 +3,6 @@ package reliability
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -120,6 +119,3 @@ func (d *datagrams) close() {
 	}
 	d.readers.Wait()
 }
-
-// String names the kind.
-func (d *datagrams) String() string { return fmt.Sprintf("datagrams of %d pods", len(d.pods)) }
