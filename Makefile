@@ -14,7 +14,7 @@ FUZZTIME   ?= 30s
 SUITE      := go run ./tests/suite
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build image lint test test-unit test-netns cover fuzz netpol bench cluster cluster-down e2e e2e-upstream clean
+.PHONY: help deps build image lint test test-unit test-netns test-reliability soak cover fuzz netpol bench cluster cluster-down e2e e2e-upstream e2e-netpol clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | expand -t 16
@@ -83,6 +83,10 @@ e2e: deps ## the tests on the real cluster
 e2e-upstream: deps ## Kubernetes' own sig-network conformance specs on the real cluster
 	@$(MAKE) --no-print-directory image
 	cd tests/e2e && go run ./cmd/cluster upstream
+
+e2e-netpol: deps ## Kubernetes' own specs of NetworkPolicy on the real cluster
+	@$(MAKE) --no-print-directory image
+	cd tests/e2e && go run ./cmd/cluster netpol
 
 clean: ## remove bin and dist; the cache stays
 	rm -rf bin dist

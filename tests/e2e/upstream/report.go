@@ -22,6 +22,29 @@ type spec struct {
 // reason says why specs that match a pattern are left out.
 type reason struct{ pattern, text string }
 
+// Selection is a part of the suite.
+type Selection struct {
+	Verb  string // of cmd/cluster and, with "make e2e-" before it, of the Makefile
+	title string
+	short string // for the totals
+	focus string // what the names of its specs have in common
+	procs string // how many specs at a time: most wait more than they work
+	left  []reason
+}
+
+// Network is all that concerns the network.
+func Network() Selection {
+	return Selection{Verb: "upstream", title: "Kubernetes' own network specs", short: "[sig-network]", focus: `[sig-network]`, procs: "6", left: leftOut()}
+}
+
+// Netpol is NetworkPolicy. Each spec asks 81 pairs of pods on several ports: two at a time are enough for two cores.
+func Netpol() Selection {
+	return Selection{
+		Verb: "netpol", title: "Kubernetes' own specs of NetworkPolicy", short: "Netpol", focus: "[sig-network] Netpol", procs: "2",
+		left: []reason{{`\[Feature:SCTPConnectivity\]`, "needs SCTP in the kernel"}},
+	}
+}
+
 // leftOut lists the reasons, the first that matches a spec's name counts.
 func leftOut() []reason {
 	return []reason{
@@ -80,8 +103,8 @@ type ginkgoReport []struct {
 	}
 }
 
-// readReport reads the specs of sig-network from a report, in the order of their names.
-func readReport(file string) ([]spec, error) {
+// readReport reads the specs of a selection from a report, in the order of their names.
+func readReport(file string, of Selection) ([]spec, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("read the report: %w", err)
@@ -94,10 +117,10 @@ func readReport(file string) ([]spec, error) {
 	for _, suite := range report {
 		for _, r := range suite.SpecReports {
 			name := strings.Join(append(r.ContainerHierarchyTexts, r.LeafNodeText), " ")
-			if r.LeafNodeType != "It" || !strings.Contains(name, "[sig-network]") {
+			if r.LeafNodeType != "It" || !strings.Contains(name, of.focus) {
 				continue
 			}
-			specs = append(specs, judge(spec{name: name, state: r.State, reason: r.Failure.Message, runTime: r.RunTime}))
+			specs = append(specs, of.judge(spec{name: name, state: r.State, reason: r.Failure.Message, runTime: r.RunTime}))
 		}
 	}
 	slices.SortFunc(specs, func(a, b spec) int { return strings.Compare(a.name, b.name) })
@@ -105,7 +128,7 @@ func readReport(file string) ([]spec, error) {
 }
 
 // judge reduces ginkgo's states to three and gives a spec that was never selected its reason.
-func judge(s spec) spec {
+func (of Selection) judge(s spec) spec {
 	switch s.state {
 	case "passed":
 		s.reason = ""
@@ -115,7 +138,7 @@ func judge(s spec) spec {
 		if s.reason != "" {
 			return s
 		}
-		s.reason, _ = matching(leftOut(), s.name)
+		s.reason, _ = matching(of.left, s.name)
 		return s
 	}
 	s.state = "failed"

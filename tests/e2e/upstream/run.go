@@ -9,18 +9,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/weft-cni/weft/tests/e2e/artifacts"
 	"github.com/weft-cni/weft/tests/e2e/cluster"
 )
 
-// parallel specs at a time: they wait more than they work.
-const parallel = "6"
-
 // Run builds the suite, brings a cluster of its own up with the product, runs the specs and writes the table to file. The
 // returned error says that specs failed, or why none could run.
-func Run(ctx context.Context, cfg cluster.Config, file string) (err error) {
+func Run(ctx context.Context, cfg cluster.Config, of Selection, file string) (err error) {
 	progress := artifacts.Progress{Out: cfg.Log}
 	product, err := cluster.FindProduct(ctx)
 	if err != nil {
@@ -42,15 +40,15 @@ func Run(ctx context.Context, cfg cluster.Config, file string) (err error) {
 		return err
 	}
 	report := filepath.Join(c.Dir(), "report.json")
-	runErr := progress.Step("run the specs", func() error { return runSpecs(ctx, c, programs, report, cfg.Log) })
-	specs, err := readReport(report)
+	runErr := progress.Step("run the specs", func() error { return runSpecs(ctx, c, of, programs, report, cfg.Log) })
+	specs, err := readReport(report, of)
 	if err != nil {
 		return errors.Join(runErr, err)
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return fmt.Errorf("make a folder for the table: %w", err)
 	}
-	if err := os.WriteFile(file, []byte(table(specs)), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte(table(of, specs)), 0o644); err != nil {
 		return fmt.Errorf("write the table: %w", err)
 	}
 	counts := count(specs)
@@ -72,13 +70,13 @@ func build(ctx context.Context, progress artifacts.Progress) (string, error) {
 
 // runSpecs runs ginkgo where the API server and the nodes can be reached. That specs fail is told by the report, not by an
 // error.
-func runSpecs(ctx context.Context, c *cluster.Cluster, programs, report string, log io.Writer) error {
+func runSpecs(ctx context.Context, c *cluster.Cluster, of Selection, programs, report string, log io.Writer) error {
 	var reasons []string
-	for _, r := range leftOut() {
+	for _, r := range of.left {
 		reasons = append(reasons, r.pattern)
 	}
-	cmd := c.Fabric.Command(ctx, filepath.Join(programs, "ginkgo"), "--procs="+parallel, "--no-color", "--timeout=2h",
-		"--focus="+`\[sig-network\]`, "--skip="+strings.Join(reasons, "|"),
+	cmd := c.Fabric.Command(ctx, filepath.Join(programs, "ginkgo"), "--procs="+of.procs, "--no-color", "--timeout=2h",
+		"--focus="+regexp.QuoteMeta(of.focus), "--skip="+strings.Join(reasons, "|"),
 		"--output-dir="+filepath.Dir(report), "--json-report="+filepath.Base(report),
 		filepath.Join(programs, "e2e.test"), "--", "--provider=local", "--kubeconfig="+c.Kubeconfig(), "--num-nodes=3", "--disable-log-dump")
 	text, err := os.Create(filepath.Join(c.Dir(), "specs.log"))

@@ -9,7 +9,7 @@ import (
 )
 
 // table renders the specs as a Markdown page: totals, then failed, passed and skipped ones.
-func table(specs []spec) string {
+func table(of Selection, specs []spec) string {
 	var conformance []spec
 	for _, s := range specs {
 		if strings.Contains(s.name, "[Conformance]") {
@@ -18,15 +18,15 @@ func table(specs []spec) string {
 	}
 	all, conf := count(specs), count(conformance)
 	var out strings.Builder
-	fmt.Fprintf(&out, `# Kubernetes' own network specs
+	fmt.Fprintf(&out, `# %s
 
-Written by `+"`make e2e-upstream`"+`: Kubernetes %s's e2e.test with `+"`--provider=local`"+` on a kubeadm cluster of three nodes.
+Written by `+"`make e2e-%s`"+`: Kubernetes %s's e2e.test with `+"`--provider=local`"+` on a kubeadm cluster of three nodes.
 
 | | passed | failed | skipped |
 |---|---|---|---|
-| [sig-network] [Conformance] | %d | %d | %d |
-| [sig-network], all | %d | %d | %d |
-`, artifacts.KubernetesVersion, conf.passed, conf.failed, conf.skipped, all.passed, all.failed, all.skipped)
+| %s [Conformance] | %d | %d | %d |
+| %s, all | %d | %d | %d |
+`, of.title, of.Verb, artifacts.KubernetesVersion, of.short, conf.passed, conf.failed, conf.skipped, of.short, all.passed, all.failed, all.skipped)
 	for _, section := range []struct{ state, title, column string }{
 		{"failed", "Failed", "why"}, {"passed", "Passed", "time"}, {"skipped", "Skipped", "why"},
 	} {

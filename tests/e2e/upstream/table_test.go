@@ -20,7 +20,7 @@ func TestAReportBecomesOneLineForEachNetworkSpec(t *testing.T) {
 	if err := os.WriteFile(file, []byte(report), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	specs, err := readReport(file)
+	specs, err := readReport(file, Network())
 	if err != nil {
 		t.Fatal(err)
 	}

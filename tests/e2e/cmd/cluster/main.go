@@ -24,6 +24,7 @@ const usage = `usage: cluster VERB [flags]
   exec NODE CMD  a command on a node (node-1, node-2, ...), on outside or on fabric
 
   upstream       Kubernetes' own network conformance specs on a cluster of their own; writes docs/conformance/e2e-upstream.md
+  netpol         the same for those of NetworkPolicy; writes docs/conformance/e2e-netpol.md
 
 flags of up: -nodes N, -proxy-mode iptables|nftables, -pod-cidr CIDR, -bare (no product: nodes stay NotReady)
 WEFT_E2E_NAME names the cluster; without it, it is weft.
@@ -64,7 +65,9 @@ func run(ctx context.Context, args []string) error {
 	case "down":
 		return cluster.Down(ctx, cfg)
 	case "upstream":
-		return runUpstream(ctx, cfg)
+		return runUpstream(ctx, cfg, upstream.Network())
+	case "netpol":
+		return runUpstream(ctx, cfg, upstream.Netpol())
 	case "kubectl", "exec":
 		return inside(ctx, cfg, args)
 	}
@@ -96,13 +99,13 @@ func up(ctx context.Context, cfg cluster.Config, args []string) error {
 }
 
 // runUpstream uses a cluster of its own, so that one that is in use stays as it is.
-func runUpstream(ctx context.Context, cfg cluster.Config) error {
+func runUpstream(ctx context.Context, cfg cluster.Config, of upstream.Selection) error {
 	source, err := artifacts.Source(ctx)
 	if err != nil {
 		return err
 	}
 	cfg.Name, cfg.Keep = cfg.Name+"-upstream", false
-	return upstream.Run(ctx, cfg, filepath.Join(source, "..", "..", "docs", "conformance", "e2e-upstream.md"))
+	return upstream.Run(ctx, cfg, of, filepath.Join(source, "..", "..", "docs", "conformance", "e2e-"+of.Verb+".md"))
 }
 
 // insideError is the failure of a command that has told its user all there is to say.
