@@ -78,7 +78,9 @@ func (p plugin) runOnce(ctx context.Context, file string, c call) ([]byte, error
 		return nil, fmt.Errorf("wait for %s: %w", file, err)
 	}
 	stdout, stderr := read(std.out), read(std.err)
-	_, _ = p.stderr.Write(stderr)
+	if len(stderr) > 0 {
+		_, _ = p.stderr.Write(stderr)
+	}
 	switch {
 	case exit.Exited() && exit.ExitStatus() == 0:
 		return stdout, nil

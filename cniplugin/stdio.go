@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -15,7 +16,7 @@ type stdio struct{ in, out, err int }
 func newStdio(input []byte) (stdio, error) {
 	var fds [3]int
 	for i, name := range []string{"stdin", "stdout", "stderr"} {
-		fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+		fd, err := memfd(name)
 		if err != nil {
 			stdio{fds[0], fds[1], fds[2]}.close()
 			return stdio{}, fmt.Errorf("make a file in memory: %w", err)
@@ -33,6 +34,16 @@ func newStdio(input []byte) (stdio, error) {
 		return stdio{}, fmt.Errorf("write the plugin's input: %w", err)
 	}
 	return s, nil
+}
+
+// memfd makes a file that cannot be executed, which hardened hosts insist on (vm.memfd_noexec=2). Kernels before 6.3 do not
+// know the flag.
+func memfd(name string) (int, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) {
+		return unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	}
+	return fd, err
 }
 
 func (s stdio) files() []uintptr { return []uintptr{uintptr(s.in), uintptr(s.out), uintptr(s.err)} }
