@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -97,4 +98,23 @@ func content(dump string) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// A pod with several interfaces stands in the World once for each address.
+func TestAPodOfSeveralAddressesKeepsThoseThatStay(t *testing.T) {
+	w := newTown(t)
+	w.protect(policy.Selector{})
+	first := w.pod("x/a")
+	second, third := *first, *first
+	second.Addrs[0], third.Addrs[0] = netip.MustParseAddr("10.244.0.101"), netip.MustParseAddr("10.244.0.102")
+	second.Addrs[1], third.Addrs[1] = netip.Addr{}, netip.Addr{}
+	others := slices.DeleteFunc(slices.Clone(w.Pods), func(p *policy.Pod) bool { return p == first })
+	c := policy.NewCompiler()
+	for _, of := range [][]*policy.Pod{{first}, {first, &second}, {&second}, {first, &second, &third}, {&third, first}, {first, &third}, {&second, &third}, {first}} {
+		w.Pods = append(slices.Clone(of), others...)
+		got, want := c.Compile(w.World, policy.Config{}), policy.Compile(w.World, policy.Config{})
+		if diff := cmp.Diff(want.String(), got.String()); diff != "" {
+			t.Fatalf("with %d addresses: %s", len(of), diff)
+		}
+	}
 }

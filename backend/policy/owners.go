@@ -48,14 +48,13 @@ func (o *owners) follow(w World, asked bool) []touched {
 		o.of = make(map[netip.Addr]owner, len(w.Pods))
 	}
 	relabelled := o.followNamespaces(w.Namespaces)
-	mergeSorted(o.pods, w.Pods, comparePods, func(old, now *Pod) {
-		if old != nil {
-			o.leave(old, before)
-		}
-		if now != nil {
-			o.claim(now, before)
-		}
-	})
+	left, came := moves(o.pods, w.Pods)
+	for _, p := range left {
+		o.leave(p, before)
+	}
+	for _, p := range came {
+		o.claim(p, before)
+	}
 	for name := range relabelled {
 		first, _ := slices.BinarySearchFunc(w.Pods, name, func(p *Pod, ns string) int { return strings.Compare(p.Namespace, ns) })
 		for _, p := range w.Pods[first:] {
@@ -77,6 +76,32 @@ func (o *owners) follow(w World, asked bool) []touched {
 		out = append(out, touched{addr: a, spelled: cmp.Or(now.spelled, a.String()), old: old, new: now.pod})
 	}
 	return out
+}
+
+// moves finds the pods that went and those that came. A pod may stand in the list several times, as different values, so that
+// two lists can meet in another order: what is in both has not moved.
+func moves(old, now []*Pod) (left, came []*Pod) {
+	mergeSorted(old, now, comparePods, func(a, b *Pod) {
+		if a != nil {
+			left = append(left, a)
+		}
+		if b != nil {
+			came = append(came, b)
+		}
+	})
+	if len(left) == 0 || len(came) == 0 {
+		return left, came
+	}
+	went := make(map[*Pod]bool, len(left))
+	for _, p := range left {
+		went[p] = true
+	}
+	stays := map[*Pod]bool{}
+	came = slices.DeleteFunc(came, func(p *Pod) bool {
+		stays[p] = went[p]
+		return went[p]
+	})
+	return slices.DeleteFunc(left, func(p *Pod) bool { return stays[p] }), came
 }
 
 // followNamespaces returns the names of the namespaces whose labels may be others than before.
