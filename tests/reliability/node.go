@@ -89,13 +89,3 @@ func (n *Node) remember() error {
 	n.rules, err = n.Rules()
 	return err
 }
-
-// Remember takes a node's rules as they are now for what they should be, after a row changed what they depend on.
-func (b *Bench) Remember() error {
-	for _, n := range b.Nodes {
-		if err := n.remember(); err != nil {
-			return err
-		}
-	}
-	return nil
-}

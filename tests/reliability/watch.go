@@ -59,6 +59,9 @@ func (w *watch) judge(f Fault, runs int) []error {
 		if pid == 0 {
 			continue
 		}
+		if err := a.Live(); err != nil {
+			errs = append(errs, fmt.Errorf("the kubelet would kill the agent: %w", err))
+		}
 		if now := cpuOf(pid); now.pid == w.cpu[a].pid && now.time-w.cpu[a].time > took/2+time.Second {
 			errs = append(errs, fmt.Errorf("%s used %v of CPU in %v", n.Name, now.time-w.cpu[a].time, took))
 		}
