@@ -32,13 +32,16 @@ type Resolved struct {
 // better place in it than any other, so that all nodes decide alike whatever order the Nodes came in:
 //   - pod CIDRs that are equal or overlap: the older Node has it (then the lower name), the younger is left out.
 //   - one MAC at two public IPs: likewise, since the kernel's forwarding table has one destination for a MAC.
-//   - one public IP: both stay, and both are reported. The address of a machine that is gone is soon another's, and then
+//   - a public IP that is another Node's address by now: see current.
+//   - one public IP otherwise: both stay, and both are reported. The address of a machine that is gone is soon another's, and then
 //     it is the younger Node that is alive.
 //
 // What a peer claims of the own node's is never programmed, whoever has it: packets to it would come back to this node.
 func Resolve(v View) Resolved {
-	r := &resolver{out: Resolved{Memory: Memory{}}, own: ownPeer(v)}
-	peers := r.candidates(v)
+	r := &resolver{out: Resolved{Memory: Memory{}}}
+	holder := holders(v)
+	r.own = r.current(ownPeer(v), v.Own.Addrs, holder)
+	peers := r.candidates(v, holder)
 	r.index(peers)
 	for _, p := range peers {
 		p = r.admit(p)
@@ -88,7 +91,7 @@ type resolver struct {
 }
 
 // candidates applies the grace and sorts by age, the own node among them.
-func (r *resolver) candidates(v View) []subnet.Peer {
+func (r *resolver) candidates(v View, holder map[netip.Addr]string) []subnet.Peer {
 	peers := []subnet.Peer{r.own}
 	r.out.NodeAddrs = append(r.out.NodeAddrs, v.Own.Addrs...)
 	for _, c := range v.Claims {
@@ -107,7 +110,7 @@ func (r *resolver) candidates(v View) []subnet.Peer {
 		if !until.IsZero() && (r.out.Expires.IsZero() || until.Before(r.out.Expires)) {
 			r.out.Expires = until
 		}
-		peers = append(peers, peer)
+		peers = append(peers, r.current(peer, c.Addrs, holder))
 	}
 	slices.SortFunc(peers, older)
 	return peers
@@ -181,7 +184,10 @@ func (r *resolver) shield(p subnet.Peer) subnet.Peer {
 	}
 	for _, f := range subnet.Families() {
 		e, own := p.Endpoints[f], r.own.Endpoints[f]
-		if e.IsZero() || own.IsZero() {
+		if !e.PublicIP.IsValid() { // it has its range, and nothing can be sent there for now
+			p.Endpoints[f] = subnet.Endpoint{}
+		}
+		if !e.PublicIP.IsValid() || own.IsZero() {
 			continue
 		}
 		reason, value := "", ""

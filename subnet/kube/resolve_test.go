@@ -120,6 +120,47 @@ func TestP10ResolveGivesWhatIsClaimedTwiceToOne(t *testing.T) {
 	}
 }
 
+// K-09: two machines that come back with each other's addresses, each while the other's Node still announces what is now its
+// own: if both stepped back, both would wait forever.
+func TestK09AnAnnouncedAddressThatIsAnotherNodesByNowCountsNoMore(t *testing.T) {
+	at := func(c Claim, addrs ...string) Claim {
+		for _, a := range addrs {
+			c.Addrs = append(c.Addrs, netip.MustParseAddr(a))
+		}
+		return c
+	}
+	b, c := claimOf("b", 1, "10.244.2.0/24", 2, 2), claimOf("c", 2, "10.244.3.0/24", 3, 3)
+	const moved = "! %s OutdatedPublicIP: the address 192.168.50.%d that it announces is the address of node %s: it counts again when its agent announces the one it has\n"
+	for name, test := range map[string]struct {
+		claims []Claim
+		want   string
+	}{
+		"each has the other's": {[]Claim{at(b, "192.168.50.3"), at(c, "192.168.50.2")},
+			fmt.Sprintf(moved, "b", 2, "c") + fmt.Sprintf(moved, "c", 3, "b")},
+		"the first has announced its new one": {[]Claim{at(claimOf("b", 1, "10.244.2.0/24", 3, 2), "192.168.50.3"), at(c, "192.168.50.2")},
+			"b 10.244.2.0/24 via 192.168.50.3 0a:00:00:00:00:02\n" + fmt.Sprintf(moved, "c", 3, "b")},
+		"the own one": {[]Claim{at(claimOf("b", 1, "10.244.2.0/24", 1, 2), "192.168.50.3")},
+			fmt.Sprintf(moved, "b", 1, "self")},
+		"both have it": {[]Claim{at(b, "192.168.50.2"), at(c, "192.168.50.3", "192.168.50.2")},
+			"b 10.244.2.0/24 via 192.168.50.2 0a:00:00:00:00:02\nc 10.244.3.0/24 via 192.168.50.3 0a:00:00:00:00:03\n"},
+		"nobody has it": {[]Claim{at(b, "10.0.0.2"), at(c, "192.168.50.3")},
+			"b 10.244.2.0/24 via 192.168.50.2 0a:00:00:00:00:02\nc 10.244.3.0/24 via 192.168.50.3 0a:00:00:00:00:03\n"},
+	} {
+		v := viewOf(test.claims...)
+		v.Own = at(v.Own, "192.168.50.1")
+		if diff := cmp.Diff(test.want, show(Resolve(v))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	// What the own Node still announces is no reason either to leave out the node that has the address now.
+	v := viewOf(at(claimOf("b", 1, "10.244.2.0/24", 1, 2), "192.168.50.1"))
+	v.Own = at(v.Own, "192.168.50.9")
+	want := "b 10.244.2.0/24 via 192.168.50.1 0a:00:00:00:00:02\n" + fmt.Sprintf(moved, "self", 1, "b")
+	if diff := cmp.Diff(want, show(Resolve(v))); diff != "" {
+		t.Errorf("own (-want +got):\n%s", diff)
+	}
+}
+
 func TestP10TheLoserTakesOverWhenTheWinnerLeaves(t *testing.T) {
 	b, c := claimOf("b", 1, "10.244.2.0/24", 2, 2), claimOf("c", 2, "10.244.2.0/24", 3, 3)
 	if r := Resolve(viewOf(b, c)); len(r.Peers) != 1 || r.Peers[0].Name != "b" {
