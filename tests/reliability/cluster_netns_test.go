@@ -8,8 +8,10 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/kube"
@@ -50,6 +52,9 @@ func clusterRows() []Fault {
 			Note: "at once, and while the watch is away; heals: the new one is known everywhere, and nothing is left of the old one"},
 		Fault{Name: "a running machine's Node deleted and added again", Heal: 2 * time.Second, Do: sameIdentity,
 			Loses: "a Node that is deleted has no part in the cluster", Note: "heals: it announces itself anew"},
+		newcomer("a machine whose Node gets its pod CIDR late", reasonNoPodCIDR, "it waits and says so; heals: it is in, everywhere", noRange),
+		newcomer("a machine whose Node's pod CIDR is outside the Network", kube.ReasonOutsideNetwork,
+			"it announces nothing and says so; the Node is made anew; heals: it is in, everywhere", strayRange),
 		newcomer("a machine with the pod CIDR of another", kube.ReasonPodCIDRConflict, stepsBack, takenRange),
 		newcomer("a machine with the public IP of another", kube.ReasonPublicIPConflict, stepsBack, takenAddress),
 		newcomer("a machine with the MAC of another, as a cloned one has", "", "it makes itself another MAC; heals: it is in, everywhere", takenMAC),
@@ -287,7 +292,11 @@ func newcomer(name, reason, note string, claim claims) Fault {
 					if n.Agent.Ready() == nil {
 						return errors.New("the newcomer is ready")
 					}
-					return errors.Join(b.event(n.Name, reason), b.tells(reason, n), b.Restored())
+					err := errors.Join(b.event(n.Name, reason), b.Restored())
+					if strings.HasSuffix(reason, "Conflict") {
+						err = errors.Join(err, b.tells(reason, n))
+					}
+					return err
 				})
 			}
 			err = errors.Join(err, end())
@@ -312,6 +321,30 @@ func newcomer(name, reason, note string, claim claims) Fault {
 			return allStrangersLeave(b)
 		},
 	}
+}
+
+// reasonNoPodCIDR is the reason of the Event about a Node that has no range.
+const reasonNoPodCIDR = "NoPodCIDR"
+
+// noRange makes a Node that has no range yet, as with a controller-manager that is late.
+func noRange(b *Bench, n *Node) (Options, func() error, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
+	_, err := b.Client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	return Options{}, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		patch := fmt.Sprintf(`{"spec":{"podCIDR":%[1]q,"podCIDRs":[%[1]q]}}`, n.CIDR)
+		_, err := b.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+		return err
+	}, err
+}
+
+// strayRange makes a Node whose range is not the overlay's.
+func strayRange(b *Bench, n *Node) (Options, func() error, error) {
+	err := b.Create(n.Name, "10.99.0.0/24", nil)
+	return Options{}, func() error { return errors.Join(b.remove(n.Name), b.Create(n.Name, n.CIDR.String(), nil)) }, err
 }
 
 // takenRange gives the newcomer's Node the second node's range, and then one of its own.
