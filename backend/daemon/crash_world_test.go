@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -256,8 +257,32 @@ func (w *crashWorld) done() error {
 	return nil
 }
 
-// readyz asks the agent on loopback.
+// readyz asks the agent whether it is ready, and why not.
 func (w *crashWorld) readyz() error {
+	_, err := w.get("/readyz")
+	return err
+}
+
+// rounds is how often each loop has turned, by its name.
+func (w *crashWorld) rounds() map[string]int {
+	w.t.Helper()
+	text, err := w.get("/metrics")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	out := map[string]int{}
+	for line := range strings.Lines(text) {
+		rest, ok := strings.CutPrefix(line, `weft_sync_duration_seconds_count{loop="`)
+		name, count, _ := strings.Cut(strings.TrimSpace(rest), `"} `)
+		if n, err := strconv.Atoi(count); ok && err == nil {
+			out[name] = n
+		}
+	}
+	return out
+}
+
+// get asks the agent on loopback.
+func (w *crashWorld) get(path string) (string, error) {
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (c net.Conn, err error) {
 		err = w.node.Do(func() error {
 			var d net.Dialer
@@ -266,16 +291,16 @@ func (w *crashWorld) readyz() error {
 		})
 		return c, err
 	}}}
-	resp, err := client.Get("http://127.0.0.1:10256/readyz")
+	resp, err := client.Get("http://127.0.0.1:10256" + path)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = errors.New(string(body))
 	}
-	return err
+	return string(body), err
 }
 
 // stop ends an agent by SIGTERM and returns how long that took.
