@@ -45,6 +45,7 @@ type Claim struct {
 	Managed  bool             // the Node takes part: kube-subnet-manager is "true"
 	Bad      [2]bool          // the Node means to take part in the family, but its data cannot be used
 	Addrs    []netip.Addr     // its InternalIPs and ExternalIPs
+	Told     [2]bool          // an administrator's overwrite annotation says the public IP, which need not be among Addrs
 	Problems []subnet.Problem // about this Node
 }
 
@@ -114,6 +115,8 @@ func (c *Claim) family(f subnet.Family, rules Rules, cidr netip.Prefix, get func
 		c.bad(f, ReasonBadBackendData, keys.BackendData, fmt.Errorf("VNI is %d here and %d in the other family", vni, c.Peer.VNI))
 		return
 	}
+	overwrite, _ := get(keys.Overwrite)
+	c.Told[f] = overwrite != "" && overwrite == ip
 	c.Peer.VNI = vni
 	c.Peer.Endpoints[f] = subnet.Endpoint{PodCIDR: cidr, PublicIP: addr, MAC: mac}
 }

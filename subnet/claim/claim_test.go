@@ -15,6 +15,19 @@ func bothFamilies() Rules {
 	return Rules{Prefix: testPrefix, BackendType: "vxlan", Networks: [2]netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")}}
 }
 
+func TestParseKnowsWhichAddressAnAdministratorHasTold(t *testing.T) {
+	for overwrite, want := range map[string]bool{"": false, "203.0.113.2": true, "203.0.113.3": false} {
+		c := Parse(Node{Name: "n", PodCIDRs: []string{"10.244.2.0/24"}, Annotations: map[string]string{
+			testPrefix.Key(KeyManaged): "true", testPrefix.Key(KeyBackendType): "vxlan",
+			testPrefix.Key("public-ip"): "203.0.113.2", testPrefix.Key("public-ip-overwrite"): overwrite,
+			testPrefix.Key("backend-data"): `{"VNI":1,"VtepMAC":"0a:00:00:00:00:02"}`,
+		}}, bothFamilies())
+		if c.Told != [2]bool{want} || c.Peer.Endpoints[subnet.IPv4].IsZero() {
+			t.Errorf("overwrite %q: told %v, %+v", overwrite, c.Told, c.Peer)
+		}
+	}
+}
+
 func FuzzParseNode(f *testing.F) {
 	f.Add("10.244.2.0/24", "192.168.50.2", `{"VNI":1,"VtepMAC":"0a:00:00:00:00:02"}`, "4789", "203.0.113.2")
 	f.Add("fd00:10:244:1::/64", "fd00::1", "null", "", "%zone")

@@ -11,13 +11,13 @@ import (
 // ReasonOutdatedPublicIP tells of a Node that announces an address which another one has by now.
 const ReasonOutdatedPublicIP = "OutdatedPublicIP"
 
-// holders says which Node has an address, by the addresses that the kubelets report. One that several report is the first
-// one's, which is as good as any other: who announces it is no stranger to it then.
+// holders says which Node has an address, by the addresses that the kubelets report. One that several report is the one's with
+// the lowest name, which is as good as any other: who announces it is no stranger to it then.
 func holders(v View) map[netip.Addr]string {
 	out := map[netip.Addr]string{}
 	for _, c := range append([]Claim{v.Own}, v.Claims...) {
 		for _, a := range c.Addrs {
-			if _, there := out[a]; !there {
+			if was, there := out[a]; !there || c.Peer.Name < was {
 				out[a] = c.Peer.Name
 			}
 		}
@@ -27,12 +27,13 @@ func holders(v View) map[netip.Addr]string {
 
 // current takes from a peer what it announces at an address that its kubelet no longer reports and another Node's does. The
 // machine was moved and its agent has not said so yet: packets would go to the wrong one. What is more, two machines that
-// were given each other's addresses would each wait for the other to give up its own.
-func (r *resolver) current(p subnet.Peer, addrs []netip.Addr, holder map[netip.Addr]string) subnet.Peer {
+// were given each other's addresses would each wait for the other to give up its own. An address that an administrator has
+// said is left alone: behind a NAT it may well be a gateway's.
+func (r *resolver) current(p subnet.Peer, c Claim, holder map[netip.Addr]string) subnet.Peer {
 	for _, f := range subnet.Families() {
 		ip := p.Endpoints[f].PublicIP
 		other, taken := holder[ip]
-		if !taken || slices.Contains(addrs, ip) {
+		if !taken || c.Told[f] || slices.Contains(c.Addrs, ip) {
 			continue
 		}
 		r.report(subnet.Problem{Node: p.Name, Reason: ReasonOutdatedPublicIP, Text: fmt.Sprintf(

@@ -40,7 +40,7 @@ type Resolved struct {
 func Resolve(v View) Resolved {
 	r := &resolver{out: Resolved{Memory: Memory{}}}
 	holder := holders(v)
-	r.own = r.current(ownPeer(v), v.Own.Addrs, holder)
+	r.own = r.current(ownPeer(v), v.Own, holder)
 	peers := r.candidates(v, holder)
 	r.index(peers)
 	for _, p := range peers {
@@ -110,7 +110,7 @@ func (r *resolver) candidates(v View, holder map[netip.Addr]string) []subnet.Pee
 		if !until.IsZero() && (r.out.Expires.IsZero() || until.Before(r.out.Expires)) {
 			r.out.Expires = until
 		}
-		peers = append(peers, r.current(peer, c.Addrs, holder))
+		peers = append(peers, r.current(peer, c, holder))
 	}
 	slices.SortFunc(peers, older)
 	return peers

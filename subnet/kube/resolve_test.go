@@ -152,6 +152,11 @@ func TestK09AnAnnouncedAddressThatIsAnotherNodesByNowCountsNoMore(t *testing.T) 
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
+	told := at(b, "10.0.0.2")
+	told.Told[subnet.IPv4] = true
+	if r := Resolve(viewOf(told, at(c, "192.168.50.3", "192.168.50.2"))); len(r.Peers) != 2 || len(r.Problems) != 0 {
+		t.Errorf("I-03 b is behind a NAT whose address c has, as an administrator says: %s", show(r))
+	}
 	// What the own Node still announces is no reason either to leave out the node that has the address now.
 	v := viewOf(at(claimOf("b", 1, "10.244.2.0/24", 1, 2), "192.168.50.1"))
 	v.Own = at(v.Own, "192.168.50.9")

@@ -168,7 +168,7 @@ func (a own) equal(b own) bool {
 }
 
 func sameClaim(c, d Claim) bool {
-	return c.Peer == d.Peer && c.Managed == d.Managed && c.Bad == d.Bad &&
+	return c.Peer == d.Peer && c.Managed == d.Managed && c.Bad == d.Bad && c.Told == d.Told &&
 		slices.Equal(c.Addrs, d.Addrs) && slices.Equal(c.Problems, d.Problems)
 }
 
