@@ -28,6 +28,34 @@ func TestParseKnowsWhichAddressAnAdministratorHasTold(t *testing.T) {
 	}
 }
 
+func TestParseNamesAMegabyteOfAnythingInAFewCleanWords(t *testing.T) {
+	for _, data := range []string{
+		strings.Repeat("A", 1<<20), strings.Repeat("[", 1<<20), strings.Repeat("\x1b[2J\n", 1<<18), strings.Repeat("\u202e", 1<<19),
+		`{"VNI":1,"VtepMAC":"` + strings.Repeat("a:", 1<<19) + `"}`, `{"VNI":1,` + strings.Repeat(`"x":{},`, 1<<17) + `"VtepMAC":1}`,
+		`{"VNI":` + strings.Repeat("9", 1<<20) + `}`,
+	} {
+		for _, key := range []string{KeyBackendType, KeyBackendPort, "public-ip", "backend-data"} {
+			notes := map[string]string{
+				KeyManaged: "true", KeyBackendType: "vxlan", "public-ip": "192.168.50.2", "backend-data": `{"VNI":1,"VtepMAC":"0a:00:00:00:00:02"}`,
+			}
+			notes[key] = data
+			n := Node{Name: "n", PodCIDRs: []string{"10.244.2.0/24"}, Annotations: map[string]string{}}
+			for k, v := range notes {
+				n.Annotations[testPrefix.Key(k)] = v
+			}
+			c := Parse(n, bothFamilies())
+			if len(c.Problems) != 1 || len(c.Peer.BackendType) > 100 {
+				t.Errorf("%s=%.20q: problems %v", key, data, c.Problems)
+			}
+			for _, p := range c.Problems {
+				if len(p.Text) > 1000 || strings.ContainsFunc(p.Text, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }) {
+					t.Errorf("%s=%.20q: %d bytes: %q", key, data, len(p.Text), p.Text)
+				}
+			}
+		}
+	}
+}
+
 func FuzzParseNode(f *testing.F) {
 	f.Add("10.244.2.0/24", "192.168.50.2", `{"VNI":1,"VtepMAC":"0a:00:00:00:00:02"}`, "4789", "203.0.113.2")
 	f.Add("fd00:10:244:1::/64", "fd00::1", "null", "", "%zone")
