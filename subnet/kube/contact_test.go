@@ -99,10 +99,10 @@ func TestAttemptGoesOnAboutOnceASecondUntilTheServerAnswers(t *testing.T) {
 			}
 			return 7, nil
 		})
-		if took := time.Since(began); got != 7 || err != nil || took > time.Minute+1250*time.Millisecond || calls < 48 || calls > 82 {
+		if took := time.Since(began); got != 7 || err != nil || took > time.Minute+time.Second || calls < 60 || calls > 102 {
 			t.Errorf("%v %v after %v and %d calls", got, err, took, calls)
 		}
-		if _, err := attempt(t.Context(), func(error) {}, func() (int, error) { return 0, apierrors.NewTooManyRequests("x", 1) }); !apierrors.IsTooManyRequests(err) {
+		if _, err := attempt(t.Context(), func(error) {}, func() (int, error) { return 0, apierrors.NewInternalError(io.EOF) }); !apierrors.IsInternalError(err) {
 			t.Errorf("an answer of the server: %v", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -187,5 +187,45 @@ func TestNodeNameReportsARefusalAndEndsWithItsContext(t *testing.T) {
 	_, err = NodeName(ctx, client, NameSource{PodName: "p", PodNamespace: "ns"}, func(r string) { reason = r; cancel() })
 	if !errors.Is(err, context.Canceled) || !strings.Contains(reason, "pods is forbidden") || !strings.Contains(reason, "NODE_NAME") {
 		t.Errorf("%v: %s", err, reason)
+	}
+}
+
+func TestAttemptFollowsWhatTheServerSays(t *testing.T) {
+	answer := func(code int, reason metav1.StatusReason, after int32) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Details: &metav1.StatusDetails{RetryAfterSeconds: after},
+		}}
+	}
+	away := &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
+	tooLarge := answer(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, 1).(*apierrors.StatusError)
+	tooLarge.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
+	for name, c := range map[string]struct {
+		answers []error
+		calls   int // how many there are
+		noted   int
+		within  [2]time.Duration
+		err     error
+	}{
+		"well at once":                   {[]error{nil}, 1, 1, [2]time.Duration{0, 0}, nil},
+		"away twice":                     {[]error{away, away, nil}, 3, 3, [2]time.Duration{1200 * time.Millisecond, 2 * time.Second}, nil},
+		"429 with a time":                {[]error{answer(429, metav1.StatusReasonTooManyRequests, 4), nil}, 2, 2, [2]time.Duration{4 * time.Second, 5 * time.Second}, nil},
+		"429 with a time without end":    {[]error{answer(429, metav1.StatusReasonTooManyRequests, 86400), nil}, 2, 2, [2]time.Duration{30 * time.Second, 38 * time.Second}, nil},
+		"500 is for the reflector":       {[]error{answer(500, metav1.StatusReasonInternalError, 0), nil}, 1, 1, [2]time.Duration{0, 0}, answer(500, metav1.StatusReasonInternalError, 0)},
+		"a version it has never seen":    {[]error{tooLarge, nil}, 1, 1, [2]time.Duration{0, 0}, tooLarge},
+		"401 once, for an old token":     {[]error{answer(401, metav1.StatusReasonUnauthorized, 0), nil}, 2, 1, [2]time.Duration{0, 0}, nil},
+		"401 and again, for a wrong one": {[]error{answer(401, metav1.StatusReasonUnauthorized, 0), answer(401, metav1.StatusReasonUnauthorized, 0)}, 2, 1, [2]time.Duration{0, 0}, answer(401, metav1.StatusReasonUnauthorized, 0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				calls, noted, began := 0, 0, time.Now()
+				_, err := attempt(t.Context(), func(error) { noted++ }, func() (int, error) { calls++; return 0, c.answers[calls-1] })
+				if took := time.Since(began); took < c.within[0] || took > c.within[1] {
+					t.Errorf("it took %v, want %v", took, c.within)
+				}
+				if calls != c.calls || noted != c.noted || fmt.Sprint(err) != fmt.Sprint(c.err) {
+					t.Errorf("%d calls, %d notes, %v; want %d, %d, %v", calls, noted, err, c.calls, c.noted, c.err)
+				}
+			})
+		})
 	}
 }
