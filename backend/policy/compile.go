@@ -90,19 +90,27 @@ func (b *build) subjects(o *owners) {
 		}
 	}
 	for i, p := range local {
-		targets := [2]string{b.target(Ingress, found[i][Ingress]), b.target(Egress, found[i][Egress])}
+		to := targets{Ingress: b.target(Ingress, found[i][Ingress]), Egress: b.target(Egress, found[i][Egress])}
+		if own := found[i][Egress].toOwnNode(); !own.empty() {
+			to[toNode] = b.chainOf(Egress, own)
+		}
 		for _, f := range families() {
 			has, ok := o.of[p.Addrs[f.Family]]
-			if !ok || has.pod != p || targets == [2]string{} || gated[has.spelled] {
+			if !ok || has.pod != p || to == (targets{}) || gated[has.spelled] {
 				continue
 			}
-			b.guard(f, has.spelled, targets)
+			b.guard(f, has.spelled, to)
 		}
 	}
 	for a := range gated {
-		b.guard(families()[subnet.FamilyOf(netipOf(a))], a, [2]string{gateChain, gateChain})
+		b.guard(families()[subnet.FamilyOf(netipOf(a))], a, targets{Ingress: gateChain, Egress: gateChain})
 	}
 }
+
+// targets are the chains that judge an address, by direction, and those that judge it towards the own node; "" is none.
+type targets [3]string
+
+const toNode = 2
 
 // gated are the addresses that the gate holds, as text.
 func (b *build) gated() map[string]bool {
@@ -121,11 +129,11 @@ func (b *build) gated() map[string]bool {
 }
 
 // guard enters an address of this node into the sets that lead to its chains.
-func (b *build) guard(f family, addr string, targets [2]string) {
+func (b *build) guard(f family, addr string, to targets) {
 	add := func(set, element string) { b.fixed[set] = append(b.fixed[set], element) }
-	for d, target := range targets {
-		if target != "" {
-			add(mapName(Direction(d), f), addr+" : jump "+target)
+	for i, name := range mapNames(f) {
+		if to[i] != "" {
+			add(name, addr+" : jump "+to[i])
 		}
 	}
 	add(setName("guarded", f), addr)

@@ -20,9 +20,10 @@ import (
 // alone, may well be allowed, and would open the connection again from behind. So the flow stands in a set of the table, in
 // the direction in which it began, and packets of both directions are dropped while either end goes on.
 type cutting struct {
-	flows map[Flow]time.Time // what we put there, and when: for a table that has to be written anew
-	maybe bool               // the kernel's set may have something
-	due   bool               // connections have not been looked at since something was taken away
+	flows map[Flow]time.Time  // what we put there, and when: for a table that has to be written anew
+	maybe bool                // the kernel's set may have something
+	due   bool                // connections have not been looked at since something was taken away
+	own   map[netip.Addr]bool // the node's own addresses, as they were at the last look
 }
 
 // forgetCut is when a cut flow is no longer written into a new table: the set's own time-out is long over.
@@ -33,6 +34,13 @@ func (m *Manager) cut(ctx context.Context, r Ruleset, d Difference) ([]string, e
 	if r.Empty() || !r.cuts() {
 		m.cutting = cutting{due: true}
 		return nil, nil
+	}
+	if m.cutting.own == nil {
+		own, err := m.host.Addresses()
+		if err != nil {
+			return nil, err
+		}
+		m.cutting.own = own
 	}
 	m.cutting.due = m.cutting.due || d.narrows
 	if d.Empty() && !m.cutting.due {
@@ -81,7 +89,7 @@ func (m *Manager) Forbidden(w World) ([]Forbidden, error) {
 	var out []Forbidden
 	for _, c := range list {
 		f := Forbidden{Flow: c.flow}
-		for _, s := range r.Judge(c.flow).Steps {
+		for _, s := range c.verdict.Steps {
 			f.Policies = append(f.Policies, s.Policies...)
 		}
 		out = append(out, f)
@@ -101,38 +109,49 @@ func (r Ruleset) cuts() bool {
 
 // tracked is a connection with the flow that it is to the rules.
 type tracked struct {
-	conn netfilter.Connection
-	flow Flow
+	conn    netfilter.Connection
+	flow    Flow
+	verdict Verdict
 }
 
 // doomed finds the connections that are not allowed.
 func (m *Manager) doomed(r Ruleset) ([]tracked, error) {
-	own, err := m.host.Addresses()
-	if err != nil {
+	var err error
+	if m.cutting.own, err = m.host.Addresses(); err != nil {
 		return nil, err
 	}
 	guarded := r.guarded()
-	var flows []Flow
+	var out []tracked
 	list, err := m.host.Connections(func(c netfilter.Connection) bool {
 		t := c.Forwarded()
-		if !guarded[t.Src] && !guarded[t.Dst] || own[t.Src] || own[t.Dst] {
+		if !guarded[t.Src] && !guarded[t.Dst] {
 			return false
 		}
 		f := Flow{Src: t.Src, Dst: t.Dst, Proto: Proto(t.Proto), SrcPort: t.SrcPort, DstPort: t.DstPort}
 		if _, back := m.cutting.flows[f.reversed()]; back {
 			f = f.reversed() // it came up again from behind, while our table was not in force
 		}
-		if r.Judge(f).Allowed {
-			return false
+		v := m.judge(r, f)
+		if !v.Allowed {
+			out = append(out, tracked{flow: f, verdict: v})
 		}
-		flows = append(flows, f)
-		return true
+		return !v.Allowed
 	})
-	out := make([]tracked, len(list))
 	for i, c := range list {
-		out[i] = tracked{c, flows[i]}
+		out[i].conn = c
 	}
 	return out, err
+}
+
+// judge judges a flow that may be from this node, which is allowed, or to it.
+func (m *Manager) judge(r Ruleset, f Flow) Verdict {
+	switch {
+	case m.cutting.own[f.Src]:
+		return Verdict{Allowed: true}
+	case m.cutting.own[f.Dst]:
+		return r.JudgeToNode(f)
+	}
+	return r.Judge(f)
 }
 
 // guarded are the addresses of this node that policies have a say over.
@@ -147,12 +166,12 @@ func (r Ruleset) guarded() map[netip.Addr]bool {
 	return out
 }
 
-// block puts flows that TCP does not guard into the table's set.
+// block puts flows into the table's set that would come up again.
 func (m *Manager) block(ctx context.Context, list []tracked) error {
 	var flows []Flow
 	for _, c := range list {
-		if c.flow.Proto != UDP && c.flow.Proto != SCTP {
-			continue
+		if c.flow.Proto != UDP && c.flow.Proto != SCTP && !m.cutting.own[c.flow.Dst] {
+			continue // the middle of TCP is dropped without; but what the node sends is not looked at
 		}
 		m.remember(c.flow)
 		flows = append(flows, c.flow)
@@ -185,7 +204,7 @@ func cutKey(f Flow) *knftables.Element {
 // review forgets the flows that the rules allow by now, and those that are long over.
 func (m *Manager) review(r Ruleset) {
 	for f, since := range m.cutting.flows {
-		if !r.cuts() || !r.guards(f) || r.Judge(f).Allowed || time.Since(since) > forgetCut {
+		if !r.cuts() || !r.guards(f) || m.judge(r, f).Allowed || time.Since(since) > forgetCut {
 			delete(m.cutting.flows, f)
 		}
 	}
@@ -206,7 +225,7 @@ func (m *Manager) allowAgain(ctx context.Context, r Ruleset) error {
 	m.cutting.maybe = len(there) > 0
 	var drop []Flow
 	for _, f := range there {
-		if r.Judge(f).Allowed {
+		if m.judge(r, f).Allowed {
 			drop = append(drop, f)
 			continue
 		}

@@ -81,3 +81,39 @@ func TestConnectionsGoOnWhenTheyAreJudgedAtSetUpOnly(t *testing.T) { // N-15
 	s.pods["b"].UDPEcho(netip.AddrPortFrom(podAddr("b"), servicesPort))
 	s.expect("a new connection is judged", false, s.pods["a"], podAddr("b").String())
 }
+
+func TestWhatAPodSendsItsOwnNodeIsUpToClusterPoliciesOnly(t *testing.T) {
+	s := newSite(t)
+	s.echoes()
+	s.node.UDPEcho(netip.MustParseAddrPort("[" + nodeLong + "]:80"))
+	s.service("b")
+	node := netip.MustParseAddr(nodeAddr)
+	talks := []*talk{
+		s.talk("tcp", s.pods["a"], s.node, node, netip.AddrPortFrom(node, 5000)),
+		s.talk("udp", s.pods["a"], s.node, node, netip.AddrPortFrom(node, 5001)),
+		s.talk("tcp", s.node, s.pods["a"], podAddr("a"), netip.AddrPortFrom(podAddr("a"), 5002)),
+	}
+	s.sync(isolate(policy.Egress, "a"))
+	s.expect("NetworkPolicy", true, s.pods["a"], nodeAddr, nodeLong)
+	deny := &policy.ClusterPolicy{Name: "no-node", Subject: policy.Peer{Namespaces: &policy.Selector{}, Pods: named("a")}}
+	deny.Rules[policy.Egress] = []policy.Rule{{Action: policy.Deny, AllPorts: true, Peers: []policy.Peer{{Nodes: &policy.Selector{}}}}}
+	s.world.Cluster = []*policy.ClusterPolicy{deny}
+	s.world.Nodes = []*policy.Node{{Name: "node", Addrs: []netip.Addr{node, netip.MustParseAddr(nodeLong)}}}
+	if res := s.sync(); len(res.Cut) < 2 {
+		t.Errorf("cut: %v", res.Cut)
+	}
+	s.expect("ClusterNetworkPolicy", false, s.pods["a"], nodeAddr, nodeLong)
+	s.expect("others", true, s.pods["b"], nodeAddr, nodeLong)
+	s.expect("the node to the pod", true, s.node, both("a")...)
+	for i, heard := range goOn(t, aWhileOfTalk, talks...) {
+		if went := heard != [2]int{}; went != (i == 2) {
+			t.Errorf("%s: %v", talks[i].name, heard)
+		}
+	}
+	s.world.Cluster = nil
+	s.sync()
+	s.expect("allowed again", true, s.pods["a"], nodeAddr, nodeLong)
+	if heard := goOn(t, 50, talks[1]); heard[0][0] == 0 || heard[0][1] == 0 {
+		t.Errorf("%s stays cut: %v", talks[1].name, heard)
+	}
+}

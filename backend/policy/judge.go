@@ -44,7 +44,7 @@ func (r Ruleset) Judge(f Flow) Verdict {
 		dir  Direction
 		addr netip.Addr
 	}{{Egress, f.Src}, {Ingress, f.Dst}} {
-		chain, ok := r.entry(end.dir, end.addr)
+		chain, ok := r.entry(mapName(end.dir, families()[subnet.FamilyOf(end.addr)]), end.addr)
 		if !ok {
 			continue
 		}
@@ -58,19 +58,29 @@ func (r Ruleset) Judge(f Flow) Verdict {
 	return v
 }
 
+// JudgeToNode is Judge for a flow from a pod of this node to the node itself.
+func (r Ruleset) JudgeToNode(f Flow) Verdict {
+	chain, ok := r.entry(mapNames(families()[subnet.FamilyOf(f.Src)])[toNode], f.Src)
+	if !ok {
+		return Verdict{Allowed: true}
+	}
+	step := r.walk(chain, Egress, f)
+	return Verdict{Allowed: step.Allowed, Steps: []Step{step}}
+}
+
 // Guards tells whether policies, or the gate, have a say over the address in either direction.
 func (r Ruleset) Guards(a netip.Addr) bool {
-	for _, d := range []Direction{Ingress, Egress} {
-		if _, ok := r.entry(d, a); ok {
+	for _, name := range mapNames(families()[subnet.FamilyOf(a)]) {
+		if _, ok := r.entry(name, a); ok {
 			return true
 		}
 	}
 	return false
 }
 
-// entry finds the chain that judges a pod's packets.
-func (r Ruleset) entry(d Direction, a netip.Addr) (string, bool) {
-	s, ok := r.set(mapName(d, families()[subnet.FamilyOf(a)]))
+// entry finds the chain that judges a pod's packets, in one of the maps.
+func (r Ruleset) entry(name string, a netip.Addr) (string, bool) {
+	s, ok := r.set(name)
 	if !ok {
 		return "", false
 	}

@@ -29,6 +29,9 @@ func TestRealPacketsFareAsTheAPISays(t *testing.T) {
 		}
 		sent := map[uint32]oracle.Packet{}
 		for _, p := range cluster.Packets {
+			if p.OwnNode {
+				continue // the wire leads through the nodes, and not to them
+			}
 			sent[c.send(p)] = p
 		}
 		passed := c.arrived()

@@ -17,6 +17,9 @@ type profile struct {
 
 func (p profile) empty() bool { return len(p.admin)+len(p.isolated)+len(p.baseline) == 0 }
 
+// toOwnNode is what has a say over packets to the pod's own node: NetworkPolicies always allow them, ClusterPolicies may not.
+func (p profile) toOwnNode() profile { return profile{admin: p.admin, baseline: p.baseline} }
+
 // equal tells whether two pods have the same policies.
 func (p profile) equal(q profile) bool {
 	return slices.Equal(p.admin, q.admin) && slices.Equal(p.isolated, q.isolated) && slices.Equal(p.baseline, q.baseline)

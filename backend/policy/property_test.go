@@ -59,8 +59,12 @@ func TestTheRulesOfBothNodesTogetherSayWhatTheAPISays(t *testing.T) {
 			count[want]++
 			traced, judged := true, true
 			for n := range nodes {
-				traced = traced && nodes[n].tracer.passes("forward", packet{Packet: p})
-				judged = judged && nodes[n].rules.Judge(policy.Flow{Src: p.Src, Dst: p.Dst, Proto: p.Proto, DstPort: p.Port}).Allowed
+				hook, judge := "forward", nodes[n].rules.Judge
+				if p.OwnNode {
+					hook, judge = "input", nodes[n].rules.JudgeToNode
+				}
+				traced = traced && nodes[n].tracer.passes(hook, packet{Packet: p})
+				judged = judged && judge(policy.Flow{Src: p.Src, Dst: p.Dst, Proto: p.Proto, DstPort: p.Port}).Allowed
 			}
 			if traced != want || judged != want {
 				t.Fatalf("WEFT_SEED=%d: %v: the API's text says %v, the rules %v, Judge %v\n%s", seed, p, want, traced, judged, describe(c, nodes))

@@ -43,6 +43,7 @@ const (
 	outsideAddr  = "192.168.7.2"
 	outsideLong  = "fd07::2"
 	nodeAddr     = "192.168.7.1"
+	nodeLong     = "fd07::1"
 	clusterAddr  = "10.96.0.10"
 	clusterLong  = "fd00:96::10"
 	servicesPort = 80

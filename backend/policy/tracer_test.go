@@ -33,8 +33,8 @@ type packet struct {
 
 // passes tells whether a packet gets through a hook.
 func (tr *tracer) passes(hook string, p packet) bool {
-	if tr.table == nil {
-		return true
+	if tr.table == nil || tr.table.Chains[hook] == nil && hook == "input" {
+		return true // a hook that nothing looks at
 	}
 	verdict := tr.chain(hook, p)
 	return verdict != "drop"

@@ -14,15 +14,17 @@ type Packet struct {
 	Src, Dst netip.Addr
 	Proto    policy.Proto // 1 and 58 are the two ICMPs
 	Port     uint16       // of the destination
+	OwnNode  bool         // the destination is the node that the source, a pod, is on
 }
 
 // Allowed tells whether the packet may pass, from whichever node to whichever other. A packet from a pod's own node never
-// has to be asked about: it is allowed.
+// has to be asked about: it is allowed. Towards the own node NetworkPolicies allow everything ("traffic to and from the node
+// where a Pod is running is always allowed"), and ClusterNetworkPolicies what they say.
 func Allowed(w policy.World, p Packet) bool {
 	if p.Src == p.Dst {
 		return true
 	}
-	if slices.Contains(w.Gated, p.Src) || slices.Contains(w.Gated, p.Dst) {
+	if !p.OwnNode && (slices.Contains(w.Gated, p.Src) || slices.Contains(w.Gated, p.Dst)) {
 		return false
 	}
 	if from := podAt(w, p.Src); from != nil && !decide(w, side{from, policy.Egress}, p) {
@@ -74,6 +76,9 @@ func decide(w policy.World, s side, p Packet) bool {
 			continue
 		}
 		isolated = true
+		if p.OwnNode {
+			return true
+		}
 		for _, r := range np.Rules[s.dir] {
 			if hits(w, r, s.dir, p) {
 				return true

@@ -46,7 +46,7 @@ func Random(seed uint64, size int) Cluster {
 		c.World.Gated = append(c.World.Gated, podAddrs(d.IntN(len(c.World.Pods)))[0])
 	}
 	c.sort()
-	c.Packets = d.packets(c.World, 30+20*size)
+	c.Packets = d.packets(c, 30+20*size)
 	c.World = c.View(0)
 	return c
 }
@@ -239,7 +239,8 @@ func (d draw) network() policy.Network {
 }
 
 // packets draws pairs of pods, nodes and strangers.
-func (d draw) packets(w policy.World, n int) []Packet {
+func (d draw) packets(c Cluster, n int) []Packet {
+	w := c.World
 	var ends [2][]netip.Addr
 	for _, p := range w.Pods {
 		if p.HostNetwork {
@@ -253,7 +254,7 @@ func (d draw) packets(w policy.World, n int) []Packet {
 	}
 	pods := [2]int{len(ends[0]), len(ends[1])}
 	for f := range ends {
-		ends[f] = append(ends[f], nodeAddrs(1)[f], []netip.Addr{netip.MustParseAddr("203.0.113.9"), addr16(0x20, 0x01, 9)}[f])
+		ends[f] = append(ends[f], nodeAddrs(0)[f], nodeAddrs(1)[f], []netip.Addr{netip.MustParseAddr("203.0.113.9"), addr16(0x20, 0x01, 9)}[f])
 	}
 	var out []Packet
 	for range n {
@@ -270,7 +271,22 @@ func (d draw) packets(w policy.World, n int) []Packet {
 			named := pick(d, to.Ports...)
 			p.Proto, p.Port = named.Proto, named.Port
 		}
+		if from, ok := c.nodeOf(p.Src); ok && p.Dst == nodeAddrs(from)[f] {
+			p.OwnNode = true
+		}
+		if to, ok := c.nodeOf(p.Dst); ok && p.Src == nodeAddrs(to)[f] {
+			continue // always allowed
+		}
 		out = append(out, p)
 	}
 	return out
+}
+
+// nodeOf is the node of the pod that has an address.
+func (c Cluster) nodeOf(a netip.Addr) (int, bool) {
+	p := podAt(c.World, a)
+	if p == nil {
+		return 0, false
+	}
+	return c.Node[p.UID], true
 }
