@@ -53,7 +53,7 @@ func NewSource(cfg SourceConfig) *Source {
 		cfg: cfg, log: cfg.Log, memory: Remember(cfg.LastGood), began: time.Now(),
 		dirty: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 	}
-	s.store = newStore(cfg.NodeName, cfg.Rules, func() { poke(s.dirty) })
+	s.store = newStore(cfg.NodeName, cfg.Rules, cfg.Log, func() { poke(s.dirty) })
 	s.store.newest.see(cfg.Known)
 	s.published.Store(&published{snapshot: subnet.Snapshot{Self: subnet.Self{Name: cfg.NodeName}}})
 	return s

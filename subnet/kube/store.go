@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -19,6 +20,7 @@ type store struct {
 	rules Rules
 	dirty func()
 
+	log    *slog.Logger
 	newest newest
 
 	// mu protects the fields below: the reflector writes them, the builder of snapshots reads them.
@@ -45,8 +47,8 @@ type own struct {
 	problems []subnet.Problem
 }
 
-func newStore(node string, rules Rules, dirty func()) *store {
-	return &store{node: node, rules: rules, dirty: dirty, self: own{self: subnet.Self{Name: node}}, claims: map[string]Claim{}}
+func newStore(node string, rules Rules, log *slog.Logger, dirty func()) *store {
+	return &store{node: node, rules: rules, log: log, dirty: dirty, self: own{self: subnet.Self{Name: node}}, claims: map[string]Claim{}}
 }
 
 // view copies it.
@@ -96,8 +98,13 @@ func (s *store) Delete(obj any) error {
 
 // Replace takes a complete list, unless it is older than what is known.
 func (s *store) Replace(list []any, version string) error {
-	if s.newest.older(version) {
-		return errOlder(version, s.newest.String())
+	known := s.newest.String()
+	ok, back := s.newest.accept(version)
+	if !ok {
+		return errOlder(version, known)
+	}
+	if back {
+		s.log.Warn(wentBack, "now", version, "known", known)
 	}
 	claims := make(map[string]Claim, len(list))
 	self := own{self: subnet.Self{Name: s.node}}
@@ -114,7 +121,6 @@ func (s *store) Replace(list []any, version string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.claims, s.self, s.synced = claims, self, true
-	s.newest.see(version)
 	s.touched++
 	s.dirty()
 	return nil

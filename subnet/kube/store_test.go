@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +16,7 @@ import (
 // counted is a store of node "self" that counts what is dirty.
 func counted() (*store, *int) {
 	n := new(int)
-	return newStore("self", rules4(), func() { *n++ }), n
+	return newStore("self", rules4(), slog.New(slog.DiscardHandler), func() { *n++ }), n
 }
 
 func named(name, uid string, change func(*corev1.Node, map[string]string)) *corev1.Node {

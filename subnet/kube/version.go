@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // newest is the highest resourceVersion that was seen. A list that is older comes from a server that lags behind the one
@@ -18,9 +19,10 @@ import (
 // Versions of one resource may be compared as numbers; what is no number is never called older.
 // https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
 type newest struct {
-	// mu protects seen, which the reflector and the list calls use.
-	mu   sync.Mutex
-	seen uint64
+	// mu protects the fields below, which the reflector and the list calls use.
+	mu    sync.Mutex
+	seen  uint64
+	fresh bool // what comes next is a list that was streamed out of etcd, and counts whatever it says
 }
 
 // older reports whether a version lies before what was seen.
@@ -51,6 +53,28 @@ func (n *newest) rewind(version string) {
 	}
 }
 
+// accept reports whether a list of a version may be taken, and whether the cluster went back with it.
+func (n *newest) accept(version string) (ok, back bool) {
+	if !n.older(version) {
+		n.see(version)
+		return true, false
+	}
+	n.mu.Lock()
+	fresh := n.fresh
+	n.mu.Unlock()
+	if fresh {
+		n.rewind(version)
+	}
+	return fresh, fresh
+}
+
+// expect says whether the next list comes out of etcd.
+func (n *newest) expect(fresh bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.fresh = fresh
+}
+
 // String is the version, or "" when none was seen.
 func (n *newest) String() string {
 	n.mu.Lock()
@@ -65,8 +89,13 @@ func (n *newest) String() string {
 // what a kept snapshot tells. A server that lags behind all the same is passed by with a list out of etcd, and that counts
 // whatever it says.
 func (n *newest) guard(k Kind, client *Client, log *slog.Logger) Kind {
-	list := k.List
+	list, begin := k.List, k.Watch
+	k.Watch = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		n.expect(o.SendInitialEvents != nil && *o.SendInitialEvents && o.ResourceVersion == "")
+		return begin(ctx, o)
+	}
 	k.List = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		n.expect(false)
 		if known := n.String(); o.ResourceVersion == "0" && known != "" {
 			// With a limit it would mean exactly that version, which is soon forgotten.
 			o.ResourceVersion, o.ResourceVersionMatch, o.Limit = known, metav1.ResourceVersionMatchNotOlderThan, 0
@@ -88,13 +117,16 @@ func (n *newest) guard(k Kind, client *Client, log *slog.Logger) Kind {
 			}
 		}
 		if n.older(version) {
-			log.Warn("the cluster has gone back in time, as after a restored backup", "kind", k.Name, "now", version, "known", n)
+			log.Warn(wentBack, "kind", k.Name, "now", version)
 			n.rewind(version)
 		}
 		return obj, nil
 	}
 	return k
 }
+
+// wentBack is said once when a list out of etcd is older than what is known.
+const wentBack = "the cluster has gone back in time, as after a restored backup, or is another one"
 
 // versioned adds a list's version.
 func versioned(obj runtime.Object, err error) (runtime.Object, string, error) {

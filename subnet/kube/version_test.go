@@ -79,6 +79,11 @@ func TestStoreTakesNoListThatIsOlderThanWhatItHas(t *testing.T) {
 	if err := s.Replace(nil, "11"); err == nil || s.names() != "b/1" {
 		t.Errorf("%v, %s", err, s.names())
 	}
+	s.newest.expect(true)
+	if err := s.Replace([]any{named("c", "2", nil)}, "5"); err != nil || s.names() != "c/2" || s.newest.String() != "5" {
+		t.Errorf("streamed out of etcd: %v, %s at %s", err, s.names(), s.newest.String())
+	}
+	s.newest.expect(false)
 	if err := s.Replace(nil, "12"); err != nil || s.names() != "" {
 		t.Errorf("%v, %s", err, s.names())
 	}
