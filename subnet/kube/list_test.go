@@ -103,19 +103,6 @@ func readNodes(r *bufio.Reader) (*metav1.List, error) {
 	return readList(r, func(n *corev1.Node) runtime.Object { return slim(n, testPrefix) })
 }
 
-func FuzzReadNodeList(f *testing.F) {
-	_, proto, text := encoded(f, 2)
-	f.Add(proto)
-	f.Add(text)
-	f.Add([]byte(wire.Magic + "\x12\x04\x12\x02\x0a\x09"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		list, err := readNodes(bufio.NewReader(bytes.NewReader(data)))
-		if err == nil && list == nil {
-			t.Error("neither a list nor an error")
-		}
-	})
-}
-
 // BenchmarkReadNodeList compares with client-go's way, which holds the answer and all Nodes at once.
 func BenchmarkReadNodeList(b *testing.B) {
 	_, proto, _ := encoded(b, 5000)
