@@ -243,3 +243,35 @@ func BenchmarkWorldAfterOnePod(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkKept is what is kept of an object, as a metric: the largest cluster is a hundred thousand, ten thousand and five
+// thousand times that.
+func BenchmarkKept(b *testing.B) {
+	in := newInterner()
+	b.Run("pod", func(b *testing.B) { kept(b, pods("node-0001", in), bulkPod) })
+	b.Run("policy", func(b *testing.B) { kept(b, policies(), bulkPolicy) })
+	b.Run("namespace", func(b *testing.B) { kept(b, namespaces(in), bulkNamespace) })
+}
+
+func kept[V any](b *testing.B, k kind[V], make func(int) message) {
+	const n = 10_000
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	for b.Loop() {
+		before := heap()
+		tab := newTable(k, func() {})
+		for i := range n {
+			if err := tab.Add(make(i)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		all, _ := tab.list()
+		b.ReportMetric(float64(heap()-before)/float64(len(all)), "B/kept")
+		runtime.KeepAlive(tab)
+	}
+}
