@@ -166,8 +166,11 @@ func everythingRuns(b *Bench) error {
 // killWhileItRepairs takes all entries away and kills the agent while it puts them back.
 func killWhileItRepairs(b *Bench) error {
 	n := b.Nodes[0]
-	const script = "route flush dev flannel.1\nneigh flush dev flannel.1 nud permanent\nlink set flannel.1 address 0a:99:99:99:99:99\n"
+	const script = "route flush dev flannel.1\nneigh flush dev flannel.1 nud permanent\naddr flush dev flannel.1\nlink set flannel.1 mtu 1300\n"
 	if _, err := n.NS.Input(script, "ip", "-batch", "-"); err != nil {
+		return err
+	}
+	if _, err := n.NS.Try("bridge", "fdb", "flush", "dev", "flannel.1"); err != nil {
 		return err
 	}
 	time.Sleep(rand.N(80 * time.Millisecond))
