@@ -8,13 +8,13 @@ COMMIT     := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 BIN        := $(if $(filter $(shell go env GOARCH),$(ARCH)),bin,bin/linux_$(ARCH))
 PLUGINS    := main/bridge main/loopback ipam/host-local meta/portmap meta/bandwidth meta/tuning meta/firewall
 PLUGIN_MOD := github.com/containernetworking/plugins
-DEBIAN     := nftables iptables iproute2 conntrack ipset ethtool tcpdump iperf3 iputils-ping buildah debootstrap gcc libc6-dev libseccomp-dev pkg-config
+DEBIAN     := nftables iptables iproute2 conntrack ipset ethtool tcpdump iperf3 iputils-ping buildah debootstrap gcc libc6-dev libseccomp-dev pkg-config qemu-system-x86 busybox-static
 GO_BUILD   := CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath
 FUZZTIME   ?= 30s
 SUITE      := go run ./tests/suite
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build image lint test test-unit test-netns test-reliability soak cover fuzz netpol bench cluster cluster-down e2e e2e-upstream e2e-netpol clean
+.PHONY: help deps build image lint test test-unit test-netns test-reliability test-vm soak cover fuzz netpol bench cluster cluster-down e2e e2e-upstream e2e-netpol clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | expand -t 16
@@ -52,6 +52,9 @@ test-netns: ## tests and scenarios in network namespaces; root
 test-reliability: deps ## every fault with traffic on, on namespaces and on the real cluster; writes docs/reliability.md
 	@$(MAKE) --no-print-directory image
 	@$(SUITE) reliability
+
+test-vm: deps ## namespace tests on Debian's kernel, in a virtual machine that is emulated
+	@CGO_ENABLED=0 $(SUITE) vm
 
 soak: deps ## every fault ten times, long ones too, and a random story of 1,000 steps; takes a night
 	@$(MAKE) --no-print-directory image

@@ -19,6 +19,9 @@ type founds []found
 // inNamespaces picks the files whose tests need root and network namespaces.
 func inNamespaces(file string) bool { return strings.HasSuffix(file, "_netns_test.go") }
 
+// inMachine picks the files whose tests start a virtual machine.
+func inMachine(file string) bool { return strings.HasSuffix(file, "_vm_test.go") }
+
 // find lists the functions with a prefix in the test files of this module that are picked.
 func find(root, prefix string, pick func(string) bool) (founds, error) {
 	var out founds

@@ -34,6 +34,7 @@ func steps(fuzzTime time.Duration) []step {
 		{"reliability", "the fault bench, every row", func(ctx context.Context, out io.Writer) tally {
 			return faults(ctx, out, "long", "75m")
 		}},
+		{"vm", "a second kernel, in a virtual machine", machine},
 		{"soak", "every fault ten times, and a long random story", soak},
 		{"fuzz", "each fuzz target for " + fuzzTime.String(), func(ctx context.Context, out io.Writer) tally {
 			return fuzz(ctx, out, fuzzTime)
@@ -68,7 +69,7 @@ func lint(ctx context.Context, out io.Writer) tally {
 
 // unit runs everything but what needs namespaces. tests/house has a step of its own.
 func unit(ctx context.Context, out io.Writer) tally {
-	names, err := find(".", "Test", inNamespaces)
+	names, err := find(".", "Test", func(file string) bool { return inNamespaces(file) || inMachine(file) })
 	if err != nil {
 		return broken(out, err)
 	}

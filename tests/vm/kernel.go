@@ -42,9 +42,16 @@ func fetch(ctx context.Context, cache string) (debian, error) {
 
 // newest is the name of the kernel's package; its number moves with each security update.
 func newest(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "apt-cache", "show", meta).Output()
+	show := func() ([]byte, error) { return exec.CommandContext(ctx, "apt-cache", "show", meta).Output() }
+	out, err := show()
+	if err != nil { // a machine whose lists were never fetched, or have been cleaned away
+		if text, err := exec.CommandContext(ctx, "apt-get", "update", "-qq").CombinedOutput(); err != nil {
+			return "", fmt.Errorf("fetch the lists of packages: %w: %s", err, text)
+		}
+		out, err = show()
+	}
 	if err != nil {
-		return "", fmt.Errorf("ask apt for %s: %w (run apt-get update)", meta, err)
+		return "", fmt.Errorf("ask apt for %s: %w", meta, err)
 	}
 	m := regexp.MustCompile(`(?m)^Depends:.*?(linux-image-[0-9][^ ,]*)`).FindSubmatch(out)
 	if m == nil {
