@@ -116,7 +116,7 @@ func (r *run) play(t *testing.T, f Fault) {
 	for _, err := range watch.judge(f, row.Runs) {
 		t.Error(err)
 	}
-	if !t.Failed() {
+	if len(row.Heals) == row.Runs { // also of a row that fails: what was measured is the truth
 		r.rows = append(r.rows, row)
 	}
 }
