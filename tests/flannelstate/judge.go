@@ -144,6 +144,9 @@ func (n Node) judgeRecords() []string {
 	}
 	var out []string
 	for _, e := range entries {
+		if e.Name() == ".lock" { // no container's id begins like this, and flannel's plugin lists nothing
+			continue
+		}
 		var record struct {
 			Type string
 			IPAM struct{ Type string }
