@@ -22,7 +22,7 @@ func layer(dir string) int {
 		return 7
 	case within(dir, "backend/cli"):
 		return 6
-	case within(dir, "backend/daemon"), within(dir, "backend/doctor"):
+	case within(dir, "backend/daemon"), within(dir, "backend/doctor"), within(dir, "backend/policy/ask"):
 		return 5
 	case within(dir, "backend/policy/watch"): // asks through subnet/kube
 		return 4
