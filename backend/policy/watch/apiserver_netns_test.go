@@ -134,10 +134,10 @@ spec:
   egress: [{action: Accept, to: [{nodes: {}}], protocols: [{destinationNamedPort: ""}]}]`
 )
 
-func (w *stand) clusterIs(want string) {
-	w.Helper()
-	w.until("ClusterNetworkPolicies "+want, func() bool {
-		world, complete := w.source.World()
+func (s *stand) clusterIs(want string) {
+	s.Helper()
+	s.until("ClusterNetworkPolicies "+want, func() bool {
+		world, complete := s.source.World()
 		var got []string
 		for _, p := range world.Cluster {
 			got = append(got, p.Name+": "+words(p.Rules))

@@ -94,7 +94,7 @@ func bulkPod(i int) message {
 				"pod-template-hash": fmt.Sprintf("%08x", i/10), "team": fmt.Sprintf("team-%02d", i%50), "tier": "backend",
 			},
 			Annotations:   map[string]string{"checksum/config": strings.Repeat("0123456789abcdef", 4)},
-			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: &metav1.FieldsV1{Raw: []byte(strings.Repeat(`{"f:status":{}}`, 60))}}},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(strings.Repeat(`{"f:status":{}}`, 60))}},
 		},
 		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{
 			Name: "app", Image: "registry.example.com/team/app:v1.2.3", Env: env, Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}, {Name: "metrics", ContainerPort: 9090}},
