@@ -252,7 +252,7 @@ func (w *crashWorld) done() error {
 		}
 	}
 	if status, err := os.ReadFile(w.cfg.Paths.StatusFile()); err != nil || !strings.Contains(string(status), `"ready":true`) {
-		return fmt.Errorf("weft.json: %s (%v)", status, err)
+		return fmt.Errorf("weft.json: %s (%s)", status, fmt.Sprint(err))
 	}
 	return nil
 }

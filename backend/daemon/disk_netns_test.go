@@ -242,7 +242,7 @@ func (w *crashWorld) refuse(a *crashAgent, fault diskFault, r refusal) time.Dura
 	return nstest.Eventually(w.t, crashPatience, func() error {
 		text, err := os.ReadFile(r.file)
 		if err != nil || !same(r, string(text)) {
-			return fmt.Errorf("%s, %s: healed, and still %q (%v)\n%s", fault.name, r.file, text, err, a.log.From(said))
+			return fmt.Errorf("%s, %s: healed, and still %q (%s)\n%s", fault.name, r.file, text, fmt.Sprint(err), a.log.From(said))
 		}
 		return w.done()
 	})
@@ -324,7 +324,7 @@ func startsAmongBrokenFiles(t *testing.T, api *apiserver.API) {
 		})
 		nstest.Eventually(t, crashPatience, func() error {
 			if err := w.readyz(); err == nil || !strings.Contains(err.Error(), fault.cure) || !strings.Contains(err.Error(), filepath.Dir(p.SubnetFile)) {
-				return fmt.Errorf("%s: /readyz says %v", fault.name, err)
+				return fmt.Errorf("%s: /readyz says %s", fault.name, fmt.Sprint(err))
 			}
 			return nil
 		})
