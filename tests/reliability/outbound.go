@@ -87,11 +87,12 @@ func (o *outbound) run(stop <-chan struct{}) {
 	})
 }
 
-// dial opens a connection and wants its first SYN answered: a second one says that the first was lost.
+// dial opens a connection and wants its first SYN answered: a second one says that the first was lost. That alone counts, and
+// not how long a busy machine takes to hear of the answer.
 func (o *outbound) dial(n *Node) error {
 	var conn net.Conn
 	err := n.Pod.Do(func() (err error) {
-		conn, err = net.DialTimeout("tcp4", o.listener.Addr().String(), 5*time.Second)
+		conn, err = net.DialTimeout("tcp4", o.listener.Addr().String(), patience/2)
 		return err
 	})
 	if err != nil {
