@@ -29,11 +29,12 @@ type carrier struct {
 	mu     sync.Mutex
 	config *rest.Config
 	next   http.RoundTripper
+	made   int       // how often next was made anew
 	looked time.Time // when the files were last read
 }
 
 // reread is the least time between two looks at the files.
-const reread = 500 * time.Millisecond
+const reread = 200 * time.Millisecond
 
 // newCarrier makes a carrier for a configuration that was just loaded.
 func newCarrier(config *rest.Config, load func() (*rest.Config, error)) (*carrier, error) {
@@ -46,8 +47,14 @@ func newCarrier(config *rest.Config, load func() (*rest.Config, error)) (*carrie
 
 // RoundTrip passes a request on, and once more at once when the files turn out to be new.
 func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := c.current().RoundTrip(r)
-	if !turnedAway(resp, err) || !c.refresh(time.Now()) {
+	way, number := c.current()
+	resp, err := way.RoundTrip(r)
+	if !turnedAway(resp, err) {
+		return resp, err
+	}
+	c.refresh(time.Now())
+	next, now := c.current()
+	if now == number { // else the files are new, whoever read them
 		return resp, err
 	}
 	again := r.Clone(r.Context())
@@ -64,7 +71,7 @@ func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	if resp != nil {
 		_ = resp.Body.Close() // its refusal is of no more interest
 	}
-	return c.current().RoundTrip(again)
+	return next.RoundTrip(again)
 }
 
 // turnedAway tells whether one side does not believe the other who it is.
@@ -74,32 +81,33 @@ func turnedAway(resp *http.Response, err error) bool {
 	return resp != nil && resp.StatusCode == http.StatusUnauthorized || errors.As(err, &untrusted) || errors.As(err, &alert)
 }
 
-func (c *carrier) current() http.RoundTripper {
+// current is the way to take, and how many were made before it.
+func (c *carrier) current() (http.RoundTripper, int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.next
+	return c.next, c.made
 }
 
-// refresh reads the files and reports whether they say anything new. What cannot be read or used changes nothing: files are
-// seen half written.
-func (c *carrier) refresh(now time.Time) bool {
+// refresh reads the files, and makes another way when they say anything new. What cannot be read or used changes nothing:
+// files are seen half written.
+func (c *carrier) refresh(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now.Sub(c.looked) < reread {
-		return false
+		return
 	}
 	c.looked = now
 	config, err := c.load()
 	if err != nil || sameTrust(config, c.config) {
-		return false
+		return
 	}
 	next, err := rest.TransportFor(config)
 	if err != nil {
-		return false
+		return
 	}
 	utilnet.CloseIdleConnectionsFor(c.next)
 	c.config, c.next = config, next
-	return true
+	c.made++
 }
 
 // sameTrust compares whom two configurations trust and who they say we are.

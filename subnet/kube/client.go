@@ -31,7 +31,8 @@ type Client struct {
 	kubernetes.Interface
 	Server string
 
-	way contact // whether the server is reached; any request tells
+	way     contact // whether the server is reached; any request tells
+	carrier *carrier
 
 	// mu protects results, which requests write and metrics read.
 	mu      sync.Mutex
@@ -75,9 +76,8 @@ func NewClient(o ClientOptions) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{Server: config.Host, results: map[string]int64{}}
-	carrier, err := newCarrier(config, load)
-	if err == nil {
-		c.Interface, err = kubernetes.NewForConfigAndClient(config, &http.Client{Transport: witness{next: carrier, client: c}})
+	if c.carrier, err = newCarrier(config, load); err == nil {
+		c.Interface, err = kubernetes.NewForConfigAndClient(config, &http.Client{Transport: witness{next: c.carrier, client: c}})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the API server %s: %w", config.Host, err)

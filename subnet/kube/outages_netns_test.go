@@ -314,7 +314,7 @@ func testManyJoin(w *world) {
 
 // testL08 has ten thousand changes come by a watch that is cut again and again.
 func testL08(w *world) {
-	const nodes, rounds, changes = 50, 20, 500
+	const nodes, rounds, changes = 50, 10, 1000
 	churn := func(rw http.ResponseWriter, r *http.Request) bool {
 		rw.Header().Set("Content-Type", "application/json")
 		out := json.NewEncoder(rw)
