@@ -9,14 +9,6 @@ import (
 	"github.com/weft-cni/weft/subnet"
 )
 
-// Flow is a connection, or a lone packet that could begin one, as our hooks see it: behind the translation of its
-// destination, before that of its source.
-type Flow struct {
-	Src, Dst         netip.Addr
-	Proto            Proto // any IP protocol; ports mean something for TCP, UDP and SCTP only
-	SrcPort, DstPort uint16
-}
-
 // Verdict is what becomes of a Flow on this node, and why.
 type Verdict struct {
 	Allowed bool

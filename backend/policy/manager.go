@@ -222,25 +222,3 @@ func summary(texts []string) []string {
 	}
 	return append(texts[:most:most], fmt.Sprintf("and %d more", len(texts)-most))
 }
-
-// Count is what one policy denied in one direction.
-type Count struct {
-	Policy    string // "namespace/name", or the name of a ClusterPolicy; "" for what no policy is asked about
-	Direction Direction
-	Packets   uint64
-	Bytes     uint64
-}
-
-// Counters reads what was denied since the rules were written. A packet that none of several policies allowed is counted by
-// each of them. Policies that select no pod of this node have no counter, so there are as many at most as these pods have.
-func (m *Manager) Counters(ctx context.Context) ([]Count, error) {
-	r := m.latest.Load()
-	if r == nil || r.Empty() {
-		return nil, nil
-	}
-	text, err := m.list(ctx, "counters", "table", "inet", TableName)
-	if err != nil {
-		return nil, err
-	}
-	return counts(*r, text)
-}

@@ -31,7 +31,7 @@ func TestAListingIsReadInTheSpellingOfTheRules(t *testing.T) {
 		type ipv4_addr . ipv4_addr . inet_proto . inet_service . inet_service
 		size 65536
 		flags dynamic,timeout
-		timeout 1m0s
+		timeout 3m0s
 		elements = { 10.0.0.1 . 10.0.0.2 . udp . 1234 . 53 }
 	}
 	map ingress-ipv4 {
