@@ -98,3 +98,13 @@ func TestTheGuardStaysUpUntilTheDeviceIsThere(t *testing.T) {
 		}
 	}
 }
+
+func TestAPodNetworkThatHoldsTheNodeItselfIsNotGuarded(t *testing.T) {
+	want := node(2)
+	want.Networks[0] = netip.MustParsePrefix("192.168.0.0/16") // the underlay's address is in it
+	for _, op := range kernel.Diff(kernel.New(), want) {
+		if op.Guard {
+			t.Errorf("the way to everybody is cut off: %s", op)
+		}
+	}
+}
