@@ -45,6 +45,8 @@ type Fault struct {
 	// Heal bounds the time from the damage until all is as it was; 0 means a second. The figure is asserted in the long
 	// form; in the short form, on a machine that others use, ten times as much.
 	Heal time.Duration
+	// Rules says that the damage is done to our nft table.
+	Rules bool
 	// Lines is how many log lines of one kind a run may bring beyond ten for each start of an agent and one a second.
 	Lines int
 	// Alone gives the row a bench of its own, for what cannot be undone.

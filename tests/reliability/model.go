@@ -78,6 +78,14 @@ func (b *Bench) peers(but *Node) []Peer {
 
 // Right reports what is not right with what is ours on a node.
 func (b *Bench) Right(n *Node) error {
+	if err := b.kernelRight(n); err != nil {
+		return err
+	}
+	return b.rulesRight(n)
+}
+
+// kernelRight looks at devices and tables.
+func (b *Bench) kernelRight(n *Node) error {
 	want, err := b.Want(n)
 	if err != nil {
 		return err
@@ -105,6 +113,11 @@ func (b *Bench) Right(n *Node) error {
 	if diff := cmp.Diff(want, have, cmp.Comparer(sameAddr), cmp.Comparer(samePrefix)); diff != "" {
 		return fmt.Errorf("%s: the kernel (+) is not as it should be (-):\n%s", n.Name, diff)
 	}
+	return nil
+}
+
+// rulesRight looks at our nft table.
+func (b *Bench) rulesRight(n *Node) error {
 	rules, err := n.Rules()
 	if err != nil {
 		return err

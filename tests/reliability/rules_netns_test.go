@@ -60,7 +60,7 @@ COMMIT
 
 // script is a fault that an nft script makes.
 func script(name, text string) Fault {
-	return Fault{Name: name, Do: func(b *Bench) error { return nft(b, text) }}
+	return Fault{Name: name, Rules: true, Do: func(b *Bench) error { return nft(b, text) }}
 }
 
 func nft(b *Bench, text string) error {

@@ -146,14 +146,10 @@ func (b *Bench) once(f Fault) (time.Duration, error) {
 	if b.hurt.IsZero() {
 		b.hurt = time.Now()
 	}
-	healed := b.Restored
-	if f.Healed != nil {
-		healed = func() error { return f.Healed(b) }
-	}
-	if _, err := await(healed, patience/3+10*f.bound()); err != nil {
+	heal, err := b.heals(f)
+	if err != nil {
 		return 0, fmt.Errorf("it does not heal: %w", err)
 	}
-	heal := time.Since(b.hurt)
 	time.Sleep(around)
 	if f.After == nil {
 		return heal, nil
