@@ -187,7 +187,11 @@ func (m *Manager) write(ctx context.Context, fill func(writer)) error {
 	w := writer{tx: m.conn.NewTransaction(), bundle: bundleSize, mark: fmt.Sprintf("%s %d", m.mark, m.marks), cut: slices.Collect(maps.Keys(m.cutting.flows))}
 	fill(w)
 	m.host.Note("nft", "-f", "-")
-	if err := m.host.Inside(func() error { return m.conn.Run(ctx, w.tx) }); err != nil {
+	err := m.host.Inside(func() error { return m.conn.Run(ctx, w.tx) })
+	if knftables.IsNotFound(err) { // what nft says when the kernel lacks an expression, and not which
+		err = fmt.Errorf("%w (does the kernel have nft_ct, nft_fib_inet?)", err)
+	}
+	if err != nil {
 		return fmt.Errorf("write table inet %s: %w", TableName, err)
 	}
 	return nil
