@@ -35,7 +35,7 @@ func agentFaults() []fault {
 			},
 		},
 		{
-			name: "agents: rollout", note: "of the DaemonSet, one node after the other", times: 10, short: true,
+			name: "agents: rollout", note: "of the DaemonSet, one node after the other", times: 5, short: true,
 			do: func(t *testing.T) time.Duration {
 				before := agentPods(t)
 				restartAgents(t)
@@ -48,7 +48,7 @@ func agentFaults() []fault {
 			},
 		},
 		{
-			name: "agents: upgrade to another version, and back", note: "two rollouts, with an image of another version string", times: 3, short: true,
+			name: "agents: upgrade to another version, and back", note: "two rollouts, with an image of another version string", short: true,
 			do: upgradeAndBack,
 		},
 	}

@@ -27,7 +27,7 @@ func hostFaults() []fault {
 			do: func(t *testing.T) time.Duration { return killOnAll(t, "kubelet", "http://127.0.0.1:10248/healthz") },
 		},
 		{
-			name: "containerd: killed while eight pods are made", note: "all eight run in the end, and nothing is left of the attempts that were cut off", times: 3,
+			name: "containerd: killed while eight pods are made", note: "all eight run in the end, and nothing is left of the attempts that were cut off",
 			do: killRuntimeDuringADD,
 		},
 	}

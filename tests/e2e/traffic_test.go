@@ -64,7 +64,7 @@ func startTraffic(t *testing.T, pods []pod, services map[string]string) *traffic
 	t.Cleanup(func() { tr.abandon() })
 	start := func(from pod, name string, args ...string) {
 		f := &flow{name: from.Node + " " + name, verb: args[0], begun: filepath.Join(dir, fmt.Sprintf("begun-%d", len(tr.flows)))}
-		line := append([]string{"probe", args[0], "-until", tr.stop, "-begun", f.begun, "-limit", "30m"}, args[1:]...)
+		line := append([]string{"probe", args[0], "-until", tr.stop, "-begun", f.begun, "-limit", "12h"}, args[1:]...)
 		must(t, f.start(networks[from.Name].Command(contextOfCleanup(), line...)))
 		tr.flows = append(tr.flows, f)
 	}
