@@ -63,7 +63,8 @@ func (a *Agent) Command(o Options) *exec.Cmd {
 		"--netns-dir=" + n.Path("netns"), "--sysctl-dir=/proc/sys/net", "--healthz-ip=127.0.0.1", fmt.Sprintf("--healthz-port=%d", a.port),
 	}, o.Args...)...)
 	cmd.Env = append([]string{"NODE_NAME=" + n.Name, "PATH=" + os.Getenv("PATH")}, o.Env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// It dies with the test, even when that is killed: the thread that starts it lives as long as the process.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 
