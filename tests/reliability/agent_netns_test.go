@@ -234,6 +234,14 @@ func cgroup(name string) (string, error) {
 	return dir, nil
 }
 
+// leaveCgroup removes a cgroup. Who is still in it when a row fails has to go.
+func leaveCgroup(n *Node, dir string) {
+	if os.Remove(dir) != nil {
+		n.Agent.Kill()
+		_ = os.Remove(dir) // an empty folder is left at worst
+	}
+}
+
 func limit(dir string, bytes int) error {
 	return os.WriteFile(filepath.Join(dir, "memory.limit_in_bytes"), fmt.Append(nil, bytes), 0o644)
 }
@@ -246,7 +254,7 @@ func runOutOfMemory(b *Bench) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(dir)
+	defer leaveCgroup(n, dir)
 	n.Agent.Kill()
 	if err := n.Agent.Start(Options{Cgroup: dir}); err != nil {
 		return err
@@ -288,7 +296,7 @@ func startWithoutMemory(b *Bench) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(dir)
+	defer leaveCgroup(n, dir)
 	n.Agent.Kill()
 	for size := 6 << 20; size <= 18<<20; size += 6 << 20 {
 		if err := limit(dir, size); err != nil {
