@@ -1,4 +1,4 @@
-package vm_test
+package vm
 
 import (
 	"bytes"
@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/weft-cni/weft/tests/vm"
 )
 
 // shell runs a line in a machine.
@@ -24,7 +22,7 @@ func shell(t *testing.T, line string, timeout time.Duration) (status int, out, c
 		cache = filepath.Join(user, "weft")
 	}
 	var o, c bytes.Buffer
-	status, err := vm.Run(t.Context(), vm.Job{
+	status, err := Run(t.Context(), Job{
 		Cache: filepath.Join(cache, "vm"), Args: []string{"/bin/busybox", "env", "dash", "-c", line}, Dir: t.TempDir(), Timeout: timeout,
 		Env: []string{"GREETING=it's me"}, Out: &o, Log: &c,
 	})
@@ -42,10 +40,10 @@ func TestOutputAndStatusComeBackAsTheProgramLeftThem(t *testing.T) {
 }
 
 func TestAMachineThatEndsWithoutAStatusSaysSo(t *testing.T) {
-	if status, _, console := shell(t, "echo c >/proc/sysrq-trigger; sleep 60", time.Minute); status != vm.StatusNone || !strings.Contains(console, "sysrq") {
+	if status, _, console := shell(t, "echo c >/proc/sysrq-trigger; sleep 60", time.Minute); status != StatusNone || !strings.Contains(console, "sysrq") {
 		t.Errorf("after a panic: status %d, console %q", status, console)
 	}
-	if status, _, _ := shell(t, "sleep 300", 20*time.Second); status != vm.StatusTimeout {
+	if status, _, _ := shell(t, "sleep 300", 20*time.Second); status != StatusTimeout {
 		t.Errorf("after the time was up: status %d", status)
 	}
 }

@@ -19,22 +19,28 @@ import (
 var initScript string
 
 // programs are those that tests call; each comes with its libraries. One that this machine lacks is missing there too.
-var programs = []string{
-	"dash", "ip", "bridge", "tc", "ss", "nft", "conntrack", "ipset", "ethtool", "tcpdump", "ping", "nsenter", "unshare", "mount", "umount",
-	"iptables", "iptables-save", "iptables-restore", "iptables-nft", "iptables-nft-save", "iptables-nft-restore",
-	"iptables-legacy", "iptables-legacy-save", "iptables-legacy-restore",
-	"ip6tables", "ip6tables-save", "ip6tables-restore", "ip6tables-nft", "ip6tables-nft-save", "ip6tables-nft-restore",
-	"ip6tables-legacy", "ip6tables-legacy-save", "ip6tables-legacy-restore",
+func programs() []string {
+	return []string{
+		"dash", "ip", "bridge", "tc", "ss", "nft", "conntrack", "ipset", "ethtool", "tcpdump", "ping", "nsenter", "unshare", "mount", "umount",
+		"iptables", "iptables-save", "iptables-restore", "iptables-nft", "iptables-nft-save", "iptables-nft-restore",
+		"iptables-legacy", "iptables-legacy-save", "iptables-legacy-restore",
+		"ip6tables", "ip6tables-save", "ip6tables-restore", "ip6tables-nft", "ip6tables-nft-save", "ip6tables-nft-restore",
+		"ip6tables-legacy", "ip6tables-legacy-save", "ip6tables-legacy-restore",
+	}
 }
 
 // applets are what busybox stands in for. ip is not among them: busybox has a smaller one of that name.
-var applets = strings.Fields("awk cat chmod chown cp cut date depmod dd df dmesg echo env false find free grep gunzip head hostname id " +
-	"insmod kill killall ln ls lsmod mkdir mknod modprobe mv pgrep pkill poweroff ps pwd readlink rm rmdir rmmod sed seq sha256sum sleep sort stat " +
-	"stty sync sysctl tail tar tee test timeout touch tr true uname uniq wc which xargs yes")
+func applets() []string {
+	return strings.Fields("awk cat chmod chown cp cut date depmod dd df dmesg echo env false find free grep gunzip head hostname id " +
+		"insmod kill killall ln ls lsmod mkdir mknod modprobe mv pgrep pkill poweroff ps pwd readlink rm rmdir rmmod sed seq sha256sum sleep sort stat " +
+		"stty sync sysctl tail tar tee test timeout touch tr true uname uniq wc which xargs yes")
+}
 
 // tables are folders and files that those programs read.
-var tables = []string{"/usr/lib/x86_64-linux-gnu/xtables", "/etc/iproute2", "/etc/protocols", "/etc/services", "/etc/ethertypes", "/etc/nsswitch.conf",
-	"/etc/passwd", "/etc/group"}
+func tables() []string {
+	return []string{"/usr/lib/x86_64-linux-gnu/xtables", "/etc/iproute2", "/etc/protocols", "/etc/services", "/etc/ethertypes", "/etc/nsswitch.conf",
+		"/etc/passwd", "/etc/group"}
+}
 
 // base makes the part of the root file system that all runs share, unless the cache holds it, and returns its path.
 func base(ctx context.Context, k debian, cache string) (string, error) {
@@ -68,8 +74,8 @@ func base(ctx context.Context, k debian, cache string) (string, error) {
 // fingerprint changes with whatever goes into the image.
 func fingerprint(k debian) (string, error) {
 	hash := sha256.New()
-	_, _ = fmt.Fprintln(hash, k.version, seeds, initScript, applets)
-	for _, p := range append([]string{"busybox"}, programs...) {
+	_, _ = fmt.Fprintln(hash, k.version, seeds, initScript, applets())
+	for _, p := range append([]string{"busybox"}, programs()...) {
 		path, err := exec.LookPath(p)
 		if err != nil {
 			_, _ = fmt.Fprintln(hash, p, "missing")
@@ -110,7 +116,7 @@ func fill(ctx context.Context, a *archive, modules string) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range append([]string{busybox}, programs...) {
+	for _, p := range append([]string{busybox}, programs()...) {
 		path, err := exec.LookPath(p)
 		if err != nil {
 			continue // its tests will say that it is missing
@@ -120,10 +126,10 @@ func fill(ctx context.Context, a *archive, modules string) error {
 		}
 	}
 	a.link("/usr/bin/sh", "dash")
-	for _, name := range applets {
+	for _, name := range applets() {
 		a.link("/usr/sbin/"+name, "../bin/busybox")
 	}
-	for _, t := range tables {
+	for _, t := range tables() {
 		if err := a.tree(t); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}

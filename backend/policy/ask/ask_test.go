@@ -48,7 +48,7 @@ func answer(t *testing.T, w policy.World, from, to string) (string, bool) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	denied := judge(&out, w, a, b, between(a, b, policy.TCP, 5432))
+	denied := traced{world: w, from: a, to: b, flows: between(a, b, policy.TCP, 5432)}.print(&out)
 	return out.String(), denied
 }
 

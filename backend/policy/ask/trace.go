@@ -47,7 +47,7 @@ func Trace(ctx context.Context, o Options, q Question) error {
 	if len(flows) == 0 {
 		return fmt.Errorf("%s and %s have no addresses of one family", q.From, q.To)
 	}
-	denied := judge(o.Out, c.world, from, to, flows)
+	denied := traced{world: c.world, from: from, to: to, flows: flows}.print(o.Out)
 	for _, e := range []end{from, to} {
 		switch {
 		case e.pod == nil:
@@ -106,17 +106,24 @@ func between(from, to end, proto policy.Proto, port uint16) []policy.Flow {
 	return out
 }
 
-// judge prints what becomes of the flows, and whether one of them is denied. Both ends are taken for local, since each is
-// judged on a node of its own.
-func judge(out io.Writer, w policy.World, from, to end, flows []policy.Flow) (denied bool) {
-	rules := policy.Compile(withLocal(w, from.pod, to.pod), policy.Config{})
-	for _, f := range flows {
+// traced is a connection between two ends, once for each family.
+type traced struct {
+	world    policy.World
+	from, to end
+	flows    []policy.Flow
+}
+
+// print prints what becomes of it, and tells whether it is denied in one family. Both ends are taken for local, since each
+// is judged on a node of its own.
+func (t traced) print(out io.Writer) (denied bool) {
+	rules := policy.Compile(withLocal(t.world, t.from.pod, t.to.pod), policy.Config{})
+	for _, f := range t.flows {
 		v := rules.Judge(f)
 		verdict := "allowed"
 		if !v.Allowed {
 			verdict, denied = "DENIED", true
 		}
-		_, _ = fmt.Fprintf(out, "%s: %s (%s) to %s (%s), %d/%s\n", verdict, from.name, f.Src, to.name, f.Dst, f.DstPort, f.Proto)
+		_, _ = fmt.Fprintf(out, "%s: %s (%s) to %s (%s), %d/%s\n", verdict, t.from.name, f.Src, t.to.name, f.Dst, f.DstPort, f.Proto)
 		if len(v.Steps) == 0 {
 			_, _ = fmt.Fprintln(out, "  no policy has a say over either end")
 		}

@@ -40,7 +40,7 @@ func Run(ctx context.Context, cfg cluster.Config, of Selection, file string) (er
 		return err
 	}
 	report := filepath.Join(c.Dir(), "report.json")
-	runErr := progress.Step("run the specs", func() error { return runSpecs(ctx, c, of, programs, report, cfg.Log) })
+	runErr := progress.Step("run the specs", func() error { return of.runSpecs(ctx, c, programs, report) })
 	specs, err := readReport(report, of)
 	if err != nil {
 		return errors.Join(runErr, err)
@@ -70,7 +70,7 @@ func build(ctx context.Context, progress artifacts.Progress) (string, error) {
 
 // runSpecs runs ginkgo where the API server and the nodes can be reached. That specs fail is told by the report, not by an
 // error.
-func runSpecs(ctx context.Context, c *cluster.Cluster, of Selection, programs, report string, log io.Writer) error {
+func (of Selection) runSpecs(ctx context.Context, c *cluster.Cluster, programs, report string) error {
 	var reasons []string
 	for _, r := range of.left {
 		reasons = append(reasons, r.pattern)
@@ -84,7 +84,7 @@ func runSpecs(ctx context.Context, c *cluster.Cluster, of Selection, programs, r
 		return fmt.Errorf("make a log for the specs: %w", err)
 	}
 	defer text.Close()
-	cmd.Stdout, cmd.Stderr = io.MultiWriter(text, failures{log}), text
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(text, failures{c.Config.Log}), text
 	var exit *exec.ExitError
 	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
 		return fmt.Errorf("run ginkgo: %w", err)
