@@ -52,7 +52,7 @@ func (c *Conn) addLink(op Op) error {
 }
 
 // renameBack finds our device under a name that somebody gave it, and reports whether there is one. Nobody else has a device
-// with our VNI, port and MAC; the kernel has room for one only.
+// with our VNI, port and MAC; the kernel has room for one only. One under a name of ours is where Diff has seen it.
 func (c *Conn) renameBack(op Op) (bool, error) {
 	links, err := c.handle.LinkList()
 	if err != nil {
@@ -60,7 +60,7 @@ func (c *Conn) renameBack(op Op) (bool, error) {
 	}
 	for _, link := range links {
 		have := linkValue(link)
-		if have.Kind != "vxlan" || have.VNI != op.Link.VNI || have.Port != op.Link.Port || have.MAC != op.Link.MAC {
+		if IsDeviceName(link.Attrs().Name) || have.Kind != "vxlan" || have.VNI != op.Link.VNI || have.Port != op.Link.Port || have.MAC != op.Link.MAC {
 			continue
 		}
 		err := c.moveLink(Op{Name: link.Attrs().Name, To: op.Name})

@@ -30,7 +30,7 @@ func TestAnInterruptedDumpIsReadAgainFiveTimesAtMost(t *testing.T) {
 	if got, err := consistent(ctx, "things", read(5, netlink.ErrDumpInterrupted)); err != nil || got[0] != 5 {
 		t.Errorf("good at the fifth: %v, %v", got, err)
 	}
-	if got, err := consistent(ctx, "things", read(6, netlink.ErrDumpInterrupted)); !errors.Is(err, netlink.ErrDumpInterrupted) || got != nil || reads != 5 {
+	if got, err := consistent(ctx, "things", read(6, netlink.ErrDumpInterrupted)); !errors.Is(err, ErrInterrupted) || got != nil || reads != 5 {
 		t.Errorf("good at the sixth: %v, %v after %d reads", got, err, reads)
 	}
 	if got, err := consistent(ctx, "things", read(2, unix.EPERM)); !errors.Is(err, unix.EPERM) || got != nil || !strings.HasPrefix(err.Error(), "list things") {
