@@ -33,6 +33,7 @@ type policies struct {
 	manager *policy.Manager
 	warn    func(ctx context.Context, reason, text string) // makes an Event of the own Node
 	started time.Time
+	first   bool // that policies are enforced has been told
 }
 
 // runPolicies enforces NetworkPolicies, or takes the rules of an earlier run away when that is switched off.
@@ -183,9 +184,10 @@ func (p *policies) tellProblems(ctx context.Context) {
 // tellFirst says, once in the life of a node, that policies bite from now on: under flannel they lay dormant.
 func (p *policies) tellFirst(ctx context.Context, w policy.World) {
 	n := len(w.Policies) + len(w.Cluster)
-	if n == 0 {
+	if n == 0 || p.first {
 		return
 	}
+	p.first = true
 	file := p.cfg.Paths.PolicyFile()
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		return
