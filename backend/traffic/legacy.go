@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"encoding/binary"
 	"fmt"
 	"unsafe"
 
@@ -14,7 +15,19 @@ const (
 	levelIP   = unix.IPPROTO_IP
 	levelIPv6 = unix.IPPROTO_IPV6
 
-	optGetInfo = 64 // IPT_SO_GET_INFO and IP6T_SO_GET_INFO
+	optGetInfo    = 64 // IPT_SO_GET_INFO and IP6T_SO_GET_INFO
+	optGetEntries = 65 // IPT_SO_GET_ENTRIES and IP6T_SO_GET_ENTRIES
+)
+
+// What is known of struct ipt_get_entries and of an entry in it: the header's size, and where an entry says where its target
+// begins (after struct ipt_ip or ip6t_ip6), and where a target has its verdict.
+const (
+	entriesHeader  = 40
+	targetOffset   = 88
+	targetOffset6  = 140
+	verdictOffset  = 32
+	forwardHook    = 2
+	largestToWatch = 256 << 10
 )
 
 // legacyInfo is struct ipt_getinfo. Entries and Size change whenever a rule comes or goes.
@@ -44,4 +57,38 @@ func legacySize(fam family, table string) (legacyInfo, error) {
 		return info, fmt.Errorf("ask for the size of the %s-legacy table %s: %w", fam.Tool, table, errno)
 	}
 	return info, nil
+}
+
+// legacyPolicy reads what FORWARD does with what no rule matches, as the kernel writes it; a change of that changes no size. A
+// large table is not read, for the kernel copies all of it: there the slow poll has to do, and 0 is returned.
+func legacyPolicy(fam family, info legacyInfo) (int32, error) {
+	if info.Size > largestToWatch || info.Hooks&(1<<forwardHook) == 0 {
+		return 0, nil
+	}
+	fd, err := unix.Socket(fam.Socket, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	if err != nil {
+		return 0, fmt.Errorf("open a raw socket: %w", err)
+	}
+	defer unix.Close(fd)
+	buf := make([]byte, entriesHeader+info.Size)
+	copy(buf, info.Name[:])
+	binary.NativeEndian.PutUint32(buf[len(info.Name):], info.Size)
+	size := uint32(len(buf))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(fam.Level), optGetEntries,
+		uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return 0, fmt.Errorf("read a legacy table of %s: %w", fam.Tool, errno)
+	}
+	entry, where := buf[min(entriesHeader+int(info.Underflow[forwardHook]), len(buf)):], targetOffset
+	if fam.Socket == afInet6 {
+		where = targetOffset6
+	}
+	if len(entry) < where+2 {
+		return 0, nil
+	}
+	verdict := int(binary.NativeEndian.Uint16(entry[where:])) + verdictOffset
+	if len(entry) < verdict+4 {
+		return 0, nil
+	}
+	return int32(binary.NativeEndian.Uint32(entry[verdict:])), nil
 }

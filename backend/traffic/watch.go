@@ -101,7 +101,7 @@ func concerns(e nfEvent) bool {
 	return e.chain == "FORWARD" || e.chain == "INPUT" || e.chain == chainName
 }
 
-// watchLegacy looks at the size of the iptables-legacy filter tables, for that engine sends no events.
+// watchLegacy looks at the size of the iptables-legacy filter tables and at FORWARD's policy, for that engine sends no events.
 func (m *Manager) watchLegacy(ctx context.Context, poke func()) {
 	before := m.legacyState()
 	for ctx.Err() == nil {
@@ -113,15 +113,23 @@ func (m *Manager) watchLegacy(ctx context.Context, poke func()) {
 	}
 }
 
-// legacyState is the size of both filter tables; zero where there is none.
-func (m *Manager) legacyState() [2]legacyInfo {
-	var state [2]legacyInfo
+// legacyLook is what watchLegacy sees of one table.
+type legacyLook struct {
+	info   legacyInfo
+	policy int32
+}
+
+// legacyState is the look of both filter tables; zero where there is none.
+func (m *Manager) legacyState() [2]legacyLook {
+	var state [2]legacyLook
 	for i, f := range families() {
 		if !m.host.inUse(f, engineLegacy, "filter", nil) {
 			continue
 		}
 		_ = m.host.inside(func() (err error) {
-			state[i], err = legacySize(f, "filter")
+			if state[i].info, err = legacySize(f, "filter"); err == nil {
+				state[i].policy, err = legacyPolicy(f, state[i].info)
+			}
 			return err
 		})
 	}

@@ -92,9 +92,9 @@ func TestAForwardChainThatIsClosedLaterIsOpenedForPods(t *testing.T) {
 	}
 	xt(ns, engineNFT, "-P", "FORWARD", "DROP")
 	nstest.Eventually(t, patience, right)
-	// The legacy engine tells nobody of a policy: the slow poll finds it (15 s here).
+	// The legacy engine tells nobody of a policy, and no size changes by it: it is looked at.
 	xt(ns, engineLegacy, "-P", "FORWARD", "DROP")
-	nstest.Eventually(t, 2*pollEvery, right)
+	nstest.Eventually(t, patience, right)
 	for _, engine := range engineNames {
 		if got := rulesOf(ns, engine); len(got) != 1 {
 			t.Errorf("%s: FORWARD is %q", engine, got)
@@ -133,5 +133,22 @@ func TestRandomConfigsAndDamageAlwaysEndAtTheWantedRules(t *testing.T) {
 	}
 	if left := ns.NFT() + xt(ns, engineLegacy, "-S"); strings.Contains(strings.ToLower(left), "weft") {
 		t.Error(left)
+	}
+}
+
+func TestThePolicyOfALegacyTableIsRead(t *testing.T) {
+	ns := nstest.New(t)
+	m := manager(ns)
+	for i, tool := range []string{"iptables-legacy", "ip6tables-legacy"} {
+		for _, c := range []struct {
+			policy string
+			want   int32
+		}{{"ACCEPT", -2}, {"DROP", -1}, {"ACCEPT", -2}} {
+			ns.Run(tool, "-P", "FORWARD", c.policy)
+			ns.Run(tool, "-A", "FORWARD", "-m", "comment", "--comment", c.policy)
+			if got := m.legacyState()[i].policy; got != c.want {
+				t.Errorf("%s %s: %d, want %d", tool, c.policy, got, c.want)
+			}
+		}
 	}
 }
