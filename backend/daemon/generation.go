@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -190,7 +191,15 @@ func (g *generation) announce(ctx context.Context, a *applied) error {
 			out.PublicIP[f], out.MAC[f] = a.Underlay[f].Public, v.MAC
 		}
 	}
-	return g.registrar.Sync(ctx, snap, out)
+	return untilSeen(g.registrar.Sync(ctx, snap, out))
+}
+
+// untilSeen marks what only the next snapshot can cure, and does: that is waited for and not tried again a second later.
+func untilSeen(err error) error {
+	if errors.Is(err, kube.ErrNodeChanged) || errors.Is(err, subnet.ErrNoNode) {
+		return fmt.Errorf("%w the Node: %w", errWaiting, err)
+	}
+	return err
 }
 
 // explain tells the cluster, by Events, what is wrong with this node: also of one that steps back and announces nothing.
