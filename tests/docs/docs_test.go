@@ -75,9 +75,9 @@ func TestFlagsThatDocumentsUseExist(t *testing.T) {
 	if _, err := cli.Parse(cli.Input{Verb: "doctor", Args: []string{"--help"}, Out: &help}); err != nil {
 		t.Fatal(err)
 	}
-	known := append(all(`(--[\w-]+)`, help.String()), "--before-migration")
+	known := append(all(`(--[\w-]+)`, help.String()), "--before-migration", "--from", "--to", "--port", "--keep-dataplane")
 	foreign := []string{"--pod-network-cidr", "--allocate-node-cidrs", "--cluster-cidr", "--get-active-zones"} // of kubeadm and others
-	for _, doc := range []string{"README.md", "docs/migration.md", "docs/troubleshooting.md", "manifests/systemd/flanneld.service", "manifests/base/daemonset.yaml"} {
+	for _, doc := range []string{"README.md", "docs/migration.md", "docs/networkpolicy.md", "docs/troubleshooting.md", "manifests/systemd/flanneld.service", "manifests/base/daemonset.yaml"} {
 		for _, f := range all(`(?:^|[\s\x60|])(--[a-z][\w-]+)`, read(t, doc)) {
 			if !slices.Contains(known, f) && !slices.Contains(foreign, f) {
 				t.Errorf("%s names %s, which flanneld does not have", doc, f)
@@ -110,7 +110,17 @@ func TestEveryAnnotationIsInTheTable(t *testing.T) {
 }
 
 func TestEveryMetricIsInTheTable(t *testing.T) {
-	want := all(`"(weft_\w+)"`, read(t, "backend/daemon/metrics.go"))
+	var code strings.Builder
+	files, err := filepath.Glob(filepath.Join("..", "..", "backend", "daemon", "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if !strings.HasSuffix(f, "_test.go") {
+			code.WriteString(read(t, filepath.Join("backend", "daemon", filepath.Base(f))))
+		}
+	}
+	want := all(`"(weft_\w+)"`, code.String())
 	got := all("`(weft_\\w+)`", section(t, read(t, "docs/configuration.md"), "Metrics"))
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("metrics (-code +table):\n%s", d)
@@ -118,7 +128,7 @@ func TestEveryMetricIsInTheTable(t *testing.T) {
 }
 
 func TestProblemsThatDocumentsNameExist(t *testing.T) {
-	known := all(`= "(\w+)"`, read(t, "subnet/kube/problem.go"))
+	known := all(`= "(\w+)"`, read(t, "subnet/claim/reasons.go"))
 	for _, name := range all("`([A-Z]\\w+Conflict)`", read(t, "docs/troubleshooting.md")) {
 		if !slices.Contains(known, name) {
 			t.Errorf("docs/troubleshooting.md names the problem %s, which the code does not have", name)
