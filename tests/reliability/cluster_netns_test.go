@@ -50,7 +50,7 @@ func clusterRows() []Fault {
 		Fault{Name: "50 nodes join in a second", Heal: 2 * time.Second, Do: fiftyJoin, After: allStrangersLeave, Note: "heals: all are known everywhere"},
 		Fault{Name: "a Node deleted and added again with another pod CIDR, address and MAC", Heal: 2 * time.Second, Do: otherIdentity, After: allStrangersLeave,
 			Note: "at once, and while the watch is away; heals: the new one is known everywhere, and nothing is left of the old one"},
-		Fault{Name: "a running machine's Node deleted and added again", Heal: 2 * time.Second, Do: sameIdentity,
+		Fault{Name: "a running machine's Node deleted and added again", Heal: 2 * time.Second, Lines: 2, Do: sameIdentity,
 			Loses: "a Node that is deleted has no part in the cluster", Note: "heals: it announces itself anew"},
 		newcomer("a machine whose Node gets its pod CIDR late", reasonNoPodCIDR, "it waits and says so; heals: it is in, everywhere", noRange),
 		newcomer("a machine whose Node's pod CIDR is outside the Network", kube.ReasonOutsideNetwork,
