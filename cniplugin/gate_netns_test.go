@@ -208,7 +208,6 @@ func TestWithoutAnAgentThePodStartsHeld(t *testing.T) {
 	w := newWorld(t)
 	w.shut()
 	p := w.pod("c1")
-	began := time.Now()
 	out, err := w.named("ADD", p, w.conf())
 	if err != nil {
 		t.Fatal(err)
@@ -216,9 +215,6 @@ func TestWithoutAnAgentThePodStartsHeld(t *testing.T) {
 	addrs := ipam.ResultAddrs([]byte(out))
 	if len(addrs) != 1 || !w.isHeld(addrs[0]) || len(w.notes()) != 1 {
 		t.Errorf("held %v, notes %q", addrs, w.notes())
-	}
-	if took := time.Since(began); took > attach.Patience {
-		t.Errorf("waited %v for nobody", took)
 	}
 	if !strings.Contains(w.stderr.String(), "starts without network") {
 		t.Errorf("the runtime's log says %q", w.stderr.String())
