@@ -18,7 +18,7 @@ import (
 // apiFaults are what happens to the API server: P-13 and D-04.
 func apiFaults() []fault {
 	return []fault{
-		{name: "API server: away", note: "10 minutes; in the short form 30 seconds", short: true, heal: 2 * time.Second, do: apiAwayForLong},
+		{name: "API server: away", note: "10 minutes; the time is from the API server's Service being there again on every node, as in all rows of it", short: true, heal: 2 * time.Second, do: apiAwayForLong},
 		{
 			name: "API server: away, agents killed meanwhile", note: "the kubelet starts them, and they go on from the state on disk",
 			heal: 2 * time.Second, do: killAgentsWithoutAPI,
@@ -96,12 +96,20 @@ func (c apiClient) ask(ctx context.Context, path string, args ...string) (string
 		"https://" + suite.Node(1).IP + ":6443" + path}, args...)...)
 }
 
-// untilAgentsFollow waits for the API server and returns how long after that every agent is up to date: it has seen that its
-// Node's condition is wrong, has been allowed to put it right, and says that it is ready.
+// untilAgentsFollow waits until every node reaches the API server's Service again, for which kube-proxy must have found it
+// first, and returns how long after that every agent is up to date: it has seen that its Node's condition is wrong, has been
+// allowed to put it right, and says that it is ready.
 func untilAgentsFollow(t *testing.T) time.Duration {
 	t.Helper()
 	api := newAPIClient(t)
 	eventually(t, 2*time.Minute, "the API server is back", apiAnswers)
+	proxies := eventually(t, 2*time.Minute, "every node reaches the API server's Service", func() error {
+		return onEachNode(func(ctx context.Context, n *cluster.Node) error {
+			_, err := n.Exec(ctx, "curl", "-skf", "-m", "1", "-o", "/dev/null", "https://10.96.0.1:443/readyz")
+			return err
+		})
+	})
+	t.Logf("the kube-proxies took %s to lead to the API server again", proxies.Round(100*time.Millisecond))
 	start := time.Time{}
 	for _, n := range suite.Nodes() {
 		eventually(t, time.Minute, "the API server takes a change", func() error {

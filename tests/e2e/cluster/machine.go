@@ -25,8 +25,11 @@ func namespaceMachine(name, netns, programs string) Machine {
 }
 
 // Network is the machine's network namespace alone. A command that is started there has no program between it and the
-// caller that would keep a signal to itself, so it can be stopped.
+// caller that would keep a signal to itself, so it can be stopped. A pod's network is nothing else.
 func (m Machine) Network() Machine {
+	if m.netns == "" {
+		return m
+	}
 	return Machine{Name: m.Name, enter: enterNetns(m.netns), netns: m.netns, path: m.path}
 }
 
