@@ -27,4 +27,6 @@ LABEL org.opencontainers.image.title="weft" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${COMMIT}"
 
+# `kubectl exec ... -- flanneld policy trace` finds it.
+ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/bin
 ENTRYPOINT ["/opt/bin/flanneld"]
