@@ -107,21 +107,27 @@ func (g *Gate) Shut(ctx context.Context, shut bool) error {
 	if err != nil {
 		return err
 	}
-	g.mu.Lock()
-	g.shut = true
-	var held []attach.Note
-	for name := range g.waiting {
-		held = append(held, g.known[name])
-	}
-	g.mu.Unlock()
-	if made {
-		for _, n := range held { // of the pods that are being attached, the sets were lost with the table
-			if err := g.table.hold(n.Addrs); err != nil {
-				return err
-			}
+	for _, n := range g.close(made) { // the sets were lost with the table
+		if err := g.table.hold(n.Addrs); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// close notes that the gate is shut. When it was before, and the table had to be made anew, it tells which pods are to be
+// held again: those that were not let go yet.
+func (g *Gate) close(made bool) (held []attach.Note) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	lost := g.shut && made
+	g.shut = true
+	for name, n := range g.known {
+		if free, there := g.free[name]; lost && (!there || !free.Equal(n)) {
+			held = append(held, n)
+		}
+	}
+	return held
 }
 
 // open answers everybody.
