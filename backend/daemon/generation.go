@@ -64,9 +64,9 @@ func (d *daemon) newGeneration(client *kube.Client, node string, conf subnet.Net
 		Client: client, NodeName: node, Prefix: prefix, Conf: conf, LeaveUnavailable: !d.cfg.SetNetworkUnavailable,
 		Events: g.events, Log: d.log,
 	})
-	g.rules = &rules{cfg: d.cfg, log: d.log, manager: d.traffic, metrics: d.metrics, told: d.told, warn: g.warn}
+	g.rules = &rules{cfg: d.cfg, log: d.log.With("loop", partRules), manager: d.traffic, metrics: d.metrics, told: d.told, warn: g.warn}
 	g.publisher = &publisher{
-		cfg: d.cfg, files: d.files, log: d.log, board: d.board, told: d.told, collect: g.collect, started: time.Now(),
+		cfg: d.cfg, files: d.files, log: d.log.With("loop", partFiles), board: d.board, told: d.told, collect: g.collect, started: time.Now(),
 		plugins: install.NewKeeper(d.cfg.Paths.CNISource, d.cfg.Paths.CNIBin),
 	}
 	g.publisher.plugins.Files = d.files

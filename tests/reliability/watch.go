@@ -48,7 +48,7 @@ func (w *watch) judge(f Fault, runs int) []error {
 	for _, n := range w.bench.Nodes {
 		a := n.Agent
 		starts := a.Starts() - w.runs[a]
-		allowed := burst*(1+starts) + int(took.Seconds()) + f.Lines*runs
+		allowed := burst*(1+starts) + int(took.Seconds()) + 1 + f.Lines*runs
 		said := a.Log()
 		for kind, lines := range kinds(said[min(w.size[a], len(said)):]) {
 			if len(lines) > allowed {
