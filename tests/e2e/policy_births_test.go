@@ -103,7 +103,9 @@ func (g guarded) captureDatagrams(t *testing.T) func(*testing.T) map[string][]st
 // their first DNS query.
 func (g guarded) bear(t *testing.T, first, end int) int {
 	t.Helper()
-	send := func(p pod) string { return fmt.Sprintf("probe udp -every 10ms -count %d %s:9000 & ", datagramsEach, p.IP) }
+	send := func(p pod) string {
+		return fmt.Sprintf("probe udp -every 10ms -count %d %s:9000 & ", datagramsEach, p.IP)
+	}
 	script := send(g.near) + send(g.far) + send(g.target) +
 		"dig +tries=1 +time=10 +short kubernetes.default.svc.cluster.local | grep -q . && echo has-a-name; wait"
 	var manifests strings.Builder

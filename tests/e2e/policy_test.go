@@ -24,8 +24,8 @@ func withGuarded(t *testing.T) guarded {
 	t.Helper()
 	withProduct(t)
 	var pods []pod
-	for _, spec := range []podSpec{{name: "pol-target", node: "node-1"}, {name: "pol-near", node: "node-1"}, {name: "pol-far", node: "node-2"}} {
-		pods = append(pods, withPod(t, spec))
+	for _, p := range []pod{{Name: "pol-target", Node: "node-1"}, {Name: "pol-near", Node: "node-1"}, {Name: "pol-far", Node: "node-2"}} {
+		pods = append(pods, withPod(t, podSpec{name: p.Name, node: p.Node, ports: webPort}))
 	}
 	g := guarded{target: pods[0], near: pods[1], far: pods[2], nets: map[string]cluster.Machine{}}
 	for _, p := range pods {
