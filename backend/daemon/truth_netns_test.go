@@ -41,7 +41,7 @@ func tellsTheTruth(t *testing.T, api *apiserver.API) {
 		fault.do()
 		lost := nstest.Eventually(t, bound, func() error {
 			if err := w.readyz(); err == nil || !strings.Contains(err.Error(), fault.word) {
-				return fmt.Errorf("%s: /readyz says %v\n%s", fault.name, err, a.log)
+				return fmt.Errorf("%s: /readyz says %v\n%s", fault.name, fmt.Sprint(err), a.log)
 			}
 			return nil
 		})

@@ -67,7 +67,7 @@ func losesItsDefaultRoute(t *testing.T, api *apiserver.API) {
 	b := w.start(0)
 	nstest.Eventually(t, crashPatience, func() error {
 		if err := w.readyz(); err == nil || !strings.Contains(err.Error(), "unable to find default route") {
-			return fmt.Errorf("/readyz says %v\n%s", err, b.log)
+			return fmt.Errorf("/readyz says %v\n%s", fmt.Sprint(err), b.log)
 		}
 		return nil
 	})

@@ -143,7 +143,7 @@ func TestErrorsAboutAnAllowedConnectionPass(t *testing.T) {
 		_, _ = conn.Write([]byte("anyone?"))
 		_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 		if _, err := conn.Read(make([]byte, 10)); err == nil || !strings.Contains(err.Error(), "refused") {
-			return fmt.Errorf("read: %v, want that the port was refused", err)
+			return fmt.Errorf("read: %v, want that the port was refused", fmt.Sprint(err))
 		}
 		return nil
 	})

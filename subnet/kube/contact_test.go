@@ -197,7 +197,10 @@ func TestAttemptFollowsWhatTheServerSays(t *testing.T) {
 		}}
 	}
 	away := &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
-	tooLarge := answer(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, 1).(*apierrors.StatusError)
+	var tooLarge *apierrors.StatusError
+	if !errors.As(answer(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, 1), &tooLarge) {
+		t.Fatal("the answer is no status")
+	}
 	tooLarge.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
 	for name, c := range map[string]struct {
 		answers []error

@@ -62,7 +62,7 @@ func linkRows() []Fault {
 			}
 			_, unsaid := b.Await(patience, func() error {
 				if err := b.Nodes[0].Agent.Ready(); err == nil || !strings.Contains(err.Error(), "eth0 has no carrier") {
-					return fmt.Errorf("without a cable /readyz says %v", err)
+					return fmt.Errorf("without a cable /readyz says %v", fmt.Sprint(err))
 				}
 				return nil
 			})
@@ -148,7 +148,7 @@ func mtuRow(mtu int) Fault {
 			n := b.Nodes[0]
 			env, err := os.ReadFile(n.Path("run/subnet.env"))
 			if want := fmt.Sprintf("FLANNEL_MTU=%d\n", mtu-50); err != nil || !strings.Contains(string(env), want) {
-				return fmt.Errorf("subnet.env is %q (%v), want %s", env, err, want)
+				return fmt.Errorf("subnet.env is %q (%v), want %s", env, fmt.Sprint(err), want)
 			}
 			if err := b.named(mtu < 1500); err != nil {
 				return err

@@ -23,7 +23,8 @@ func inNamespaces(file string) bool { return strings.HasSuffix(file, "_netns_tes
 func inMachine(file string) bool { return strings.HasSuffix(file, "_vm_test.go") }
 
 // find lists the functions with a prefix in the test files of this module that are picked.
-func find(root, prefix string, pick func(string) bool) (founds, error) {
+func find(prefix string, pick func(string) bool) (founds, error) {
+	const root = "."
 	var out founds
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {

@@ -69,7 +69,7 @@ func lint(ctx context.Context, out io.Writer) tally {
 
 // unit runs everything but what needs namespaces. tests/house has a step of its own.
 func unit(ctx context.Context, out io.Writer) tally {
-	names, err := find(".", "Test", func(file string) bool { return inNamespaces(file) || inMachine(file) })
+	names, err := find("Test", func(file string) bool { return inNamespaces(file) || inMachine(file) })
 	if err != nil {
 		return broken(out, err)
 	}
@@ -82,7 +82,7 @@ func unit(ctx context.Context, out io.Writer) tally {
 
 // netns runs the packages one after the other: what is timed there must not meet another package's load.
 func netns(ctx context.Context, out io.Writer) tally {
-	names, err := find(".", "Test", inNamespaces)
+	names, err := find("Test", inNamespaces)
 	if err != nil {
 		return broken(out, err)
 	}
@@ -127,7 +127,7 @@ func soak(ctx context.Context, out io.Writer) tally {
 
 // fuzz runs the targets one by one, which is all that the go command can do.
 func fuzz(ctx context.Context, out io.Writer, each time.Duration) tally {
-	names, err := find(".", "Fuzz", func(string) bool { return true })
+	names, err := find("Fuzz", func(string) bool { return true })
 	if err != nil {
 		return broken(out, err)
 	}

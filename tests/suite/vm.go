@@ -16,7 +16,7 @@ func inside() []string {
 
 // machine runs the tests of the virtual machine, and in it the namespace tests of what writes to the kernel.
 func machine(ctx context.Context, out io.Writer) tally {
-	own, err := find(".", "Test", inMachine)
+	own, err := find("Test", inMachine)
 	if err != nil {
 		return broken(out, err)
 	}
@@ -31,7 +31,7 @@ func machine(ctx context.Context, out io.Writer) tally {
 		_, _ = out.Write(text)
 		return broken(out, err)
 	}
-	names, err := find(".", "Test", inNamespaces)
+	names, err := find("Test", inNamespaces)
 	if err != nil {
 		return broken(out, err)
 	}
