@@ -30,7 +30,8 @@ func (m Machine) Capture(ctx context.Context, device, filter string) (*Capture, 
 		return nil, fmt.Errorf("make a file for the capture: %w", err)
 	}
 	os.Remove(file.Name()) // open is enough, and leaves nothing behind whatever happens
-	cmd := m.Network().Command(ctx, "tcpdump", "--immediate-mode", "-n", "-U", "-i", device, "-w", "-", filter)
+	// The kernel's buffer has a fixed number of bytes for each packet: with the default of 256 KiB only eight fit in.
+	cmd := m.Network().Command(ctx, "tcpdump", "--immediate-mode", "-n", "-U", "-s", "256", "-i", device, "-w", "-", filter)
 	cmd.Stdout = file
 	said, err := cmd.StderrPipe()
 	if err != nil {

@@ -1,0 +1,126 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// besieged is a target under a policy with clients that go on asking it: two that may not, with datagrams and new connections,
+// and one that may, over a connection that stays.
+type besieged struct {
+	guarded
+	flows   []*flow
+	allowed *flow
+	stop    string
+}
+
+// besiege starts that; what a client that may not gets to the target is what a capture there sees.
+func besiege(t *testing.T) *besieged {
+	t.Helper()
+	b := &besieged{guarded: withGuarded(t), stop: filepath.Join(t.TempDir(), "stop")}
+	policy(t, "pol-siege", "{"+selectTarget+", ingress: [{from: [{podSelector: {matchLabels: {app: pol-far}}}], ports: [{port: 9000}]}]}")
+	b.hold(t, "the policy is there", map[try]bool{
+		{b.near.Name, b.target.IP, "8080/tcp"}: false, {b.near.Name, b.target.IP, "9000/udp"}: false, {b.far.Name, b.target.IP, "8080/tcp"}: false,
+	})
+	start := func(from, verb, target string) *flow {
+		f := &flow{name: from + " " + verb, verb: verb, begun: filepath.Join(t.TempDir(), "begun")}
+		must(t, f.start(b.nets[from].Command(contextOfCleanup(), "probe", verb, "-until", b.stop, "-begun", f.begun, "-limit", "2h", "-every", "10ms", target)))
+		t.Cleanup(func() { _ = f.kill() }) // it may have ended
+		return f
+	}
+	b.allowed = start(b.far.Name, "stream", b.target.IP+":9000")
+	eventually(t, 20*time.Second, "what is allowed has had an answer", (&traffic{flows: []*flow{b.allowed}}).begun)
+	for _, from := range []string{b.near.Name, "node-2"} {
+		b.flows = append(b.flows, start(from, "ping", b.target.IP))
+	}
+	return b
+}
+
+// lift ends the flows and says what became of the one that is allowed.
+func (b *besieged) lift(t *testing.T) {
+	t.Helper()
+	must(t, os.WriteFile(b.stop, nil, 0o644))
+	for _, f := range append(b.flows, b.allowed) {
+		select {
+		case err := <-f.ended:
+			if err != nil {
+				t.Fatalf("%s: %v: %s", f.name, err, f.errOut.String())
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("%s did not stop", f.name)
+		}
+	}
+	var sum tally
+	must(t, b.allowed.addTo(&sum))
+	if sum.sent == 0 || sum.lost > 0 {
+		t.Errorf("the connection that is allowed lost %d of %d messages: %v", sum.lost, sum.sent, sum.notes)
+	}
+	t.Logf("%d messages over the connection that is allowed, %d lost, longest stall %.2f s", sum.sent, sum.lost, sum.stall)
+}
+
+// forbiddenFilter is what may not arrive at the target: pings, since its policy names a port.
+const forbiddenFilter = "icmp[icmptype] == icmp-echo"
+
+func TestForbiddenPacketsStayForbiddenWhileAgentsRestart(t *testing.T) {
+	b := besiege(t)
+	capture, err := b.nets[b.target.Name].Capture(contextOfCleanup(), "eth0", forbiddenFilter)
+	must(t, err)
+	times := 1
+	if playsLong() {
+		times = 100
+	}
+	for range times {
+		restartAgents(t)
+	}
+	packets, err := capture.Stop(contextOfCleanup())
+	must(t, err)
+	if len(packets) > 0 {
+		t.Errorf("%d forbidden packets passed in %d rollouts:\n%s", len(packets), times, strings.Join(packets[:min(5, len(packets))], "\n"))
+	}
+	b.lift(t)
+}
+
+// The contract gives one second until the rules are back; what passes does so in that second.
+func TestRulesThatSomebodyWipedAreBackBeforeMuchPasses(t *testing.T) {
+	b := besiege(t)
+	node := nodeNamed(t, b.target.Node).Machine
+	times := 1
+	if playsLong() {
+		times = 20
+	}
+	damages := [][]string{{"nft", "delete", "table", "inet", "weft-policy"}, {"nft", "flush", "table", "inet", "weft-policy"}}
+	if playsLong() {
+		damages = append(damages, []string{"nft", "flush", "ruleset"}) // takes kube-proxy's rules too
+	}
+	for range times {
+		for _, damage := range damages {
+			capture, err := b.nets[b.target.Name].Capture(contextOfCleanup(), "eth0", forbiddenFilter)
+			must(t, err)
+			wiped := time.Now()
+			onHost(t, node, damage...)
+			done := time.Now()
+			eventually(t, 10*time.Second, "the rules are back", func() error {
+				out, err := tracePolicy(t, b.near, b.target, "8080/tcp")
+				if !strings.Contains(out, "as the policies want") {
+					return fmt.Errorf("the trace says %q: %w", out, err)
+				}
+				return nil
+			})
+			packets, err := capture.Stop(contextOfCleanup())
+			must(t, err)
+			late := time.Duration(0)
+			if len(packets) > 0 {
+				late = lastPacket(t, packets).Sub(done)
+			}
+			t.Logf("%s took %s: %d forbidden packets passed, the last %s after it", strings.Join(damage, " "), done.Sub(wiped), len(packets), late)
+			if late > time.Second {
+				t.Errorf("%s: a forbidden packet passed %s after it", strings.Join(damage, " "), late)
+			}
+		}
+	}
+	b.lift(t)
+}
