@@ -49,11 +49,11 @@ func groups() []fault {
 	return slices.Concat(agentFaults(), apiFaults(), hostFaults(), nodeFaults(), migrationFaults())
 }
 
-// TestFaults plays every fault while packets are counted. No packet and no connection may be lost and none may leave with
-// another source address than its node's, over all the pods that a fault does not take the power from.
+// TestFaultsLoseNoPacketOnARealCluster plays every fault while packets are counted. No packet and no connection may be lost
+// and none may leave with another source address than its node's, over all the pods that a fault does not take the power from.
 //
 //	WEFT_RELIABILITY=long go test -run 'TestFaults/SIGKILL' -timeout 30m -v .
-func TestFaults(t *testing.T) {
+func TestFaultsLoseNoPacketOnARealCluster(t *testing.T) {
 	pods := podOnEachNode(t)
 	services := map[string]string{}
 	for _, p := range pods {
