@@ -33,7 +33,7 @@ func (h host) flavours(ctx context.Context) []flavour {
 	var out []flavour
 	for _, fam := range families() {
 		for _, engine := range []string{engineNFT, engineLegacy} {
-			if _, err := h.find(fam.Tool + "-" + engine + "-restore"); err == nil {
+			if _, err := h.Find(fam.Tool + "-" + engine + "-restore"); err == nil {
 				out = append(out, newFlavour(fam, engine, fam.Tool+"-"+engine))
 			}
 		}
@@ -41,7 +41,7 @@ func (h host) flavours(ctx context.Context) []flavour {
 			continue
 		}
 		// Distributions with one engine only may not have the long names: the version tells which engine it is.
-		if text, err := h.run(ctx, "", fam.Tool, "--version"); err == nil {
+		if text, err := h.Run(ctx, "", fam.Tool, "--version"); err == nil {
 			engine := engineLegacy
 			if strings.Contains(text, "nf_tables") {
 				engine = engineNFT
@@ -74,7 +74,7 @@ func (h host) inUse(fam family, engine, table string, tables map[string]bool) bo
 // legacyTables lists the tables that iptables-legacy has in the namespace.
 func (h host) legacyTables(fam family) []string {
 	var names []byte
-	_ = h.inside(func() (err error) {
+	_ = h.Inside(func() (err error) {
 		// thread-self, since /proc/net is the main thread's, whichever thread asks; absent where the module is not loaded.
 		names, err = os.ReadFile("/proc/thread-self/net/" + fam.Names)
 		return err
@@ -84,7 +84,7 @@ func (h host) legacyTables(fam family) []string {
 
 // read lists one table.
 func (h host) read(ctx context.Context, f flavour, table string) (xtable, error) {
-	text, err := h.run(ctx, "", append(slices.Clone(f.list), table)...)
+	text, err := h.Run(ctx, "", append(slices.Clone(f.list), table)...)
 	if err != nil && strings.Contains(err.Error(), "is incompatible, use 'nft' tool") {
 		return xtable{foreign: true}, nil // a base chain that iptables would have made otherwise
 	}
@@ -96,7 +96,7 @@ func (h host) read(ctx context.Context, f flavour, table string) (xtable, error)
 
 // commit carries out commands on one table: all or none.
 func (h host) commit(ctx context.Context, f flavour, table string, commands []string) error {
-	if _, err := h.run(ctx, restoreInput(table, commands), f.restore, "-w", lockWait, "--noflush"); err != nil {
+	if _, err := h.Run(ctx, restoreInput(table, commands), f.restore, "-w", lockWait, "--noflush"); err != nil {
 		return fmt.Errorf("change %s table %s: %w", f.name(), table, err)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-cni/weft/backend/netfilter"
 	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/nstest"
 )
@@ -230,7 +231,7 @@ func TestM17WithoutAnyIptablesTheRulesStand(t *testing.T) {
 	}
 	// Without nft there is nothing to stand on: the error names it.
 	none := New(Options{NetNS: ns.Path(), LookPath: func(string) (string, error) { return "", errors.New("none") }})
-	if _, err := none.Sync(context.Background(), single()); !errors.Is(err, ErrNoTool) || !strings.Contains(err.Error(), "nft") {
+	if _, err := none.Sync(context.Background(), single()); !errors.Is(err, netfilter.ErrNoTool) || !strings.Contains(err.Error(), "nft") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -157,7 +157,7 @@ func (s *survey) flannelNFT(fam family) {
 	}
 	script = strings.NewReplacer("IP ", fam.Proto+" ", "NET", n.Network.String(), "POD", n.PodCIDR.String()).Replace(script) + "}\n"
 	s.actions = append(s.actions, action{"hand the table " + table + " over to flannel", func(ctx context.Context) error {
-		_, err := s.m.host.run(ctx, script, "nft", "-f", "-")
+		_, err := s.m.host.Run(ctx, script, "nft", "-f", "-")
 		return err
 	}})
 }

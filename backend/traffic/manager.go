@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/weft-cni/weft/backend/netfilter"
 	"github.com/weft-cni/weft/subnet"
 )
 
@@ -44,7 +45,7 @@ type Result struct {
 
 // New makes a Manager. It touches nothing yet.
 func New(o Options) *Manager {
-	h := host{netns: o.NetNS, onExec: o.OnExec, lookPath: o.LookPath}
+	h := host{netfilter.Host{NetNS: o.NetNS, OnExec: o.OnExec, LookPath: o.LookPath}}
 	return &Manager{host: h, nft: nft{host: h, wrap: o.Wrap}, others: o.Tables}
 }
 

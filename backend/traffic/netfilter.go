@@ -49,7 +49,7 @@ func openNetfilter(groups uint32) (*os.File, error) {
 // tables lists the nftables tables of the namespace, as "family name".
 func (h host) tables() (map[string]bool, error) {
 	var file *os.File
-	if err := h.inside(func() (err error) {
+	if err := h.Inside(func() (err error) {
 		file, err = openNetfilter(0)
 		return err
 	}); err != nil {

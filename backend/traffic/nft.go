@@ -21,12 +21,12 @@ func (n *nft) open() error {
 	if n.conn != nil {
 		return nil
 	}
-	if _, err := n.host.find("nft"); err != nil {
+	if _, err := n.host.Find("nft"); err != nil {
 		return err
 	}
-	n.host.note("nft", "--version")
-	n.host.note("nft", "--check")
-	return n.host.inside(func() error {
+	n.host.Note("nft", "--version")
+	n.host.Note("nft", "--check")
+	return n.host.Inside(func() error {
 		conn, err := knftables.New(knftables.InetFamily, TableName)
 		if err != nil {
 			return fmt.Errorf("open nftables (nft 1.0.1 and kernel 5.10 are the floor): %w", err)
@@ -50,7 +50,7 @@ func (n *nft) read(ctx context.Context) (state, error) {
 
 // list runs `nft -j list`. What does not exist lists as the empty text.
 func (n *nft) list(ctx context.Context, what ...string) (string, error) {
-	text, err := n.host.run(ctx, "", append([]string{"nft", "-j", "list"}, what...)...)
+	text, err := n.host.Run(ctx, "", append([]string{"nft", "-j", "list"}, what...)...)
 	if err != nil && strings.Contains(err.Error(), "No such file or directory") {
 		return "", nil
 	}
@@ -67,8 +67,8 @@ func (n *nft) write(ctx context.Context, fill func(*knftables.Transaction)) erro
 	if tx.NumOperations() == 0 {
 		return nil
 	}
-	n.host.note("nft", "-f", "-")
-	err := n.host.inside(func() error { return n.conn.Run(ctx, tx) })
+	n.host.Note("nft", "-f", "-")
+	err := n.host.Inside(func() error { return n.conn.Run(ctx, tx) })
 	if knftables.IsNotFound(err) { // what nft says when the kernel lacks an expression, and not which
 		err = fmt.Errorf("%w (does the kernel have nft_chain_nat, nft_masq, nft_ct, nft_fib_inet?)", err)
 	}

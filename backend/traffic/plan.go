@@ -86,7 +86,7 @@ func (s *survey) flannelTables() {
 // dropTable removes a whole nftables table.
 func (h host) dropTable(text, name string) action {
 	return action{text, func(ctx context.Context) error {
-		_, err := h.run(ctx, "delete table "+name+"\n", "nft", "-f", "-")
+		_, err := h.Run(ctx, "delete table "+name+"\n", "nft", "-f", "-")
 		return err
 	}}
 }

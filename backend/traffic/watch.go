@@ -45,7 +45,7 @@ func (m *Manager) Watch(ctx context.Context) <-chan struct{} {
 // listen hears the kernel's nftables events until ctx ends or the socket fails.
 func (m *Manager) listen(ctx context.Context, poke func()) error {
 	var file *os.File
-	if err := m.host.inside(func() (err error) {
+	if err := m.host.Inside(func() (err error) {
 		file, err = openNetfilter(groupNFTables)
 		return err
 	}); err != nil {
@@ -126,7 +126,7 @@ func (m *Manager) legacyState() [2]legacyLook {
 		if !m.host.inUse(f, engineLegacy, "filter", nil) {
 			continue
 		}
-		_ = m.host.inside(func() (err error) {
+		_ = m.host.Inside(func() (err error) {
 			if state[i].info, err = legacySize(f, "filter"); err == nil {
 				state[i].policy, err = legacyPolicy(f, state[i].info)
 			}
