@@ -14,7 +14,7 @@ FUZZTIME   ?= 30s
 SUITE      := go run ./tests/suite
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build image lint test test-unit test-netns test-reliability test-vm soak cover fuzz netpol bench cluster cluster-down e2e e2e-upstream e2e-netpol clean
+.PHONY: help deps build image lint test test-unit test-netns test-reliability test-vm soak cover fuzz netpol bench cluster cluster-down e2e e2e-upstream e2e-netpol e2e-policyapi clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | expand -t 16
@@ -90,6 +90,10 @@ e2e-upstream: deps ## Kubernetes' own sig-network conformance specs on the real 
 e2e-netpol: deps ## Kubernetes' own specs of NetworkPolicy on the real cluster
 	@$(MAKE) --no-print-directory image
 	cd tests/e2e && go run ./cmd/cluster netpol
+
+e2e-policyapi: deps ## the conformance suite of ClusterNetworkPolicy on the real cluster
+	@$(MAKE) --no-print-directory image
+	cd tests/e2e && go run ./cmd/cluster policyapi
 
 clean: ## remove bin and dist; the cache stays
 	rm -rf bin dist

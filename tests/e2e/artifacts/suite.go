@@ -2,6 +2,7 @@ package artifacts
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 )
@@ -34,3 +35,31 @@ func BuildSuite(ctx context.Context, cache Cache, source string, progress Progre
 		})
 	})
 }
+
+// BuildPolicyAPI builds the conformance suite of ClusterNetworkPolicy, one test binary, and returns the folder that it is in.
+func BuildPolicyAPI(ctx context.Context, cache Cache, source string, progress Progress) (string, error) {
+	m := Module{Name: "policyapi"}
+	dir := filepath.Join(source, "modules", m.Name)
+	key, err := m.key(dir)
+	if err != nil {
+		return "", err
+	}
+	for _, file := range []string{"conformance_test.go", "setup_test.go"} {
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			return "", fmt.Errorf("read the suite's source: %w", err)
+		}
+		key = Key(key, string(text))
+	}
+	return cache.Make("bin", m.Name, key, func(tmp string) error {
+		if err := os.MkdirAll(tmp, 0o755); err != nil {
+			return fmt.Errorf("make the output folder: %w", err)
+		}
+		return progress.Step("build "+m.Name, func() error {
+			return m.goCommand(ctx, dir, append([]string{"test", "-c"}, m.flags(filepath.Join(tmp, PolicyAPITest))...)...)
+		})
+	})
+}
+
+// PolicyAPITest is the name of that binary.
+const PolicyAPITest = "policyapi.test"

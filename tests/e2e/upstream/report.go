@@ -40,7 +40,7 @@ func Network() Selection {
 // Netpol is NetworkPolicy. Each spec asks 81 pairs of pods on several ports: two at a time are enough for two cores.
 func Netpol() Selection {
 	return Selection{
-		Verb: "netpol", title: "Kubernetes' own specs of NetworkPolicy", short: "Netpol", focus: "[sig-network] Netpol", procs: "2",
+		Verb: "netpol", title: "Kubernetes' own specs of NetworkPolicy", short: "Netpol", focus: "[sig-network] Netpol", procs: "4",
 		left: []reason{{`\[Feature:SCTPConnectivity\]`, "needs SCTP in the kernel"}},
 	}
 }

@@ -25,6 +25,7 @@ const usage = `usage: cluster VERB [flags]
 
   upstream       Kubernetes' own network conformance specs on a cluster of their own; writes docs/conformance/e2e-upstream.md
   netpol         the same for those of NetworkPolicy; writes docs/conformance/e2e-netpol.md
+  policyapi      ClusterNetworkPolicy's conformance suite; writes docs/conformance/clusternetworkpolicy.yaml
 
 flags of up: -nodes N, -proxy-mode iptables|nftables, -pod-cidr CIDR, -bare (no product: nodes stay NotReady)
 WEFT_E2E_NAME names the cluster; without it, it is weft.
@@ -68,6 +69,8 @@ func run(ctx context.Context, args []string) error {
 		return runUpstream(ctx, cfg, upstream.Network())
 	case "netpol":
 		return runUpstream(ctx, cfg, upstream.Netpol())
+	case "policyapi":
+		return runPolicyAPI(ctx, cfg)
 	case "kubectl", "exec":
 		return inside(ctx, cfg, args)
 	}
@@ -106,6 +109,15 @@ func runUpstream(ctx context.Context, cfg cluster.Config, of upstream.Selection)
 	}
 	cfg.Name, cfg.Keep = cfg.Name+"-upstream", false
 	return upstream.Run(ctx, cfg, of, filepath.Join(source, "..", "..", "docs", "conformance", "e2e-"+of.Verb+".md"))
+}
+
+func runPolicyAPI(ctx context.Context, cfg cluster.Config) error {
+	source, err := artifacts.Source(ctx)
+	if err != nil {
+		return err
+	}
+	cfg.Name, cfg.Keep = cfg.Name+"-policyapi", false
+	return upstream.RunPolicyAPI(ctx, cfg, filepath.Join(source, "..", "..", "docs", "conformance", "clusternetworkpolicy.yaml"))
 }
 
 // insideError is the failure of a command that has told its user all there is to say.
