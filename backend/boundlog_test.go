@@ -5,14 +5,39 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
+// page is what was logged. A timer of BoundLog writes on it beside the test.
+type page struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+func (p *page) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(b)
+}
+
+func (p *page) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
+func (p *page) Reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.text.Reset()
+}
+
 func TestAStormOfLinesComesToOneASecondAndEndsWithTheLastOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out page
 		log := slog.New(BoundLog(slog.NewTextHandler(&out, nil))).With("loop", "data plane")
 		for i := range 6000 { // a minute of a hundred lines a second
 			log.Info("kernel changed", "n", i)
@@ -46,7 +71,7 @@ func TestAStormOfLinesComesToOneASecondAndEndsWithTheLastOne(t *testing.T) {
 
 func TestOneLoopsStormLeavesTheOthersLinesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out page
 		log := slog.New(BoundLog(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
 		for range 100 {
 			log.Error("sync failed", "loop", "rules")
