@@ -19,14 +19,12 @@ type guarded struct {
 	nets              map[string]cluster.Machine // by the name of a pod or a node
 }
 
-// withGuarded starts the pods of a test of policies.
+// withGuarded starts the pods of the tests of policies, or finds them: they live as long as the cluster.
 func withGuarded(t *testing.T) guarded {
 	t.Helper()
 	withProduct(t)
-	var pods []pod
-	for _, p := range []pod{{Name: "pol-target", Node: "node-1"}, {Name: "pol-near", Node: "node-1"}, {Name: "pol-far", Node: "node-2"}} {
-		pods = append(pods, withPod(t, podSpec{name: p.Name, node: p.Node, ports: webPort}))
-	}
+	pods := startPods(t, podSpec{name: "pol-target", node: "node-1", ports: webPort}, podSpec{name: "pol-near", node: "node-1", ports: webPort},
+		podSpec{name: "pol-far", node: "node-2", ports: webPort})
 	g := guarded{target: pods[0], near: pods[1], far: pods[2], nets: map[string]cluster.Machine{}}
 	for _, p := range pods {
 		g.nets[p.Name] = networkOf(t, p)
@@ -190,7 +188,7 @@ func TestALiveConnectionIsCutWhenAPolicyForbidsIt(t *testing.T) {
 		time.Sleep(time.Until(applied.Add(3 * time.Second))) // the time in which it might revive
 		for _, f := range flows {
 			must(t, f.kill())
-			<-f.ended
+			_ = <-f.ended // by the signal
 		}
 		packets, err := capture.Stop(contextOfCleanup())
 		must(t, err)
