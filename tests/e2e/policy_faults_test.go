@@ -21,6 +21,9 @@ type besieged struct {
 // besiege starts that; what a client that may not gets to the target is what a capture there sees.
 func besiege(t *testing.T) *besieged {
 	t.Helper()
+	if !playsLong() {
+		t.Skip("part of the long form, WEFT_RELIABILITY=long")
+	}
 	b := &besieged{guarded: withGuarded(t), stop: filepath.Join(t.TempDir(), "stop")}
 	policy(t, "pol-siege", "{"+selectTarget+", ingress: [{from: [{podSelector: {matchLabels: {app: pol-far}}}], ports: [{port: 9000}]}]}")
 	b.hold(t, "the policy is there", map[try]bool{
