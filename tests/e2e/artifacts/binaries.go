@@ -104,7 +104,7 @@ func buildOwn(ctx context.Context, cache Cache, source string) (string, error) {
 	_, err := Command{
 		Dir:  source,
 		Env:  []string{"CGO_ENABLED=0"},
-		Args: []string{"go", "build", "-trimpath", "-buildvcs=false", "-o", dir + "/", "./cmd/node", "./cmd/probe"},
+		Args: []string{"go", "build", "-trimpath", "-buildvcs=false", "-o", dir + "/", "./cmd/node", "./cmd/probe", "./cmd/sctp"},
 	}.Run(ctx)
 	return dir, err
 }

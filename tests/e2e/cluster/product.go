@@ -64,6 +64,15 @@ func (c *Cluster) LoadUpstreamImages(ctx context.Context, programs string) error
 	return nil
 }
 
+// LoadSCTPImage gives every node the image images.SCTPTools.
+func (c *Cluster) LoadSCTPImage(ctx context.Context) error {
+	archive, err := images.SCTP(ctx, c.cache, c.binaries, c.progress)
+	if err != nil {
+		return err
+	}
+	return c.LoadImage(ctx, archive)
+}
+
 // Install loads the product's image and applies its manifest with plain kubectl, and waits for nothing.
 func (c *Cluster) Install(ctx context.Context, p Product) error {
 	if err := c.LoadImage(ctx, p.Image); err != nil {

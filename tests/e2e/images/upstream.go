@@ -53,5 +53,26 @@ func upstreamTools(b artifacts.Binaries, extra Extra) (*Image, error) {
 	if err := image.Tree.AddProgram("/usr/bin/getent"); err != nil {
 		return nil, err
 	}
+	addSCTP(image, b)
 	return image, addFirewall(&image.Tree)
+}
+
+// SCTPTools is the image of tools whose agnhost speaks SCTP where the kernel has no sockets for it.
+const SCTPTools = "localhost/agnhost-sctp:dev"
+
+// SCTP writes the archive of SCTPTools.
+func SCTP(ctx context.Context, cache artifacts.Cache, b artifacts.Binaries, progress artifacts.Progress) (string, error) {
+	image, err := toolsImage(b)
+	if err != nil {
+		return "", err
+	}
+	image.Name = SCTPTools
+	addSCTP(image, b)
+	return image.cached(ctx, cache, progress)
+}
+
+// addSCTP puts cmd/sctp in agnhost's place.
+func addSCTP(image *Image, b artifacts.Binaries) {
+	image.Tree.Add(filepath.Join(b.Kubernetes, "agnhost"), "/agnhost.real")
+	image.Tree.Add(filepath.Join(b.Own, "sctp"), "/agnhost")
 }

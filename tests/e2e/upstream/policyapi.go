@@ -40,6 +40,9 @@ func RunPolicyAPI(ctx context.Context, cfg cluster.Config, file string) (err err
 	if err := c.Show(ctx, product); err != nil {
 		return err
 	}
+	if err := c.LoadSCTPImage(ctx); err != nil {
+		return err
+	}
 	definition := filepath.Join(filepath.Dir(product.Manifest), "clusternetworkpolicy.yml")
 	if _, err := c.Kubectl(ctx, "apply", "--server-side", "-f", definition); err != nil {
 		return err
@@ -59,7 +62,7 @@ func runPolicyAPI(ctx context.Context, c *cluster.Cluster, programs, file string
 	}
 	defer log.Close()
 	cmd := c.Fabric.Command(ctx, filepath.Join(programs, artifacts.PolicyAPITest), "-test.v", "-test.timeout=90m", "-cluster="+c.Kubeconfig(),
-		"-image="+images.Tools, "-report="+file, "-version=v0.1.0")
+		"-image="+images.SCTPTools, "-report="+file, "-version=v0.1.0")
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("run the suite of ClusterNetworkPolicy, whose report is in %s: %w", file, err)

@@ -37,12 +37,9 @@ func Network() Selection {
 	return Selection{Verb: "upstream", title: "Kubernetes' own network specs", short: "[sig-network]", focus: `[sig-network]`, procs: "6", left: leftOut()}
 }
 
-// Netpol is NetworkPolicy. Each spec asks 81 pairs of pods on several ports: two at a time are enough for two cores.
+// Netpol is NetworkPolicy. Each spec asks 81 pairs of pods on several ports. Pods speak SCTP by cmd/sctp.
 func Netpol() Selection {
-	return Selection{
-		Verb: "netpol", title: "Kubernetes' own specs of NetworkPolicy", short: "Netpol", focus: "[sig-network] Netpol", procs: "4",
-		left: []reason{{`\[Feature:SCTPConnectivity\]`, "needs SCTP in the kernel"}},
-	}
+	return Selection{Verb: "netpol", title: "Kubernetes' own specs of NetworkPolicy", short: "Netpol", focus: "[sig-network] Netpol", procs: "4"}
 }
 
 // leftOut lists the reasons, the first that matches a spec's name counts.

@@ -1,4 +1,3 @@
 // Package policyapi runs the conformance suite of ClusterNetworkPolicy against a cluster that stands. The program is its test
-// binary: `go test -c`, which tests/e2e/upstream builds and runs. Specs that need SCTP sockets are left out where the kernel
-// has none.
+// binary: `go test -c`, which tests/e2e/upstream builds and runs.
 package policyapi
