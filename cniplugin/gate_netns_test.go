@@ -268,6 +268,7 @@ func TestASecondAddKeepsTheNoteOfTheFirst(t *testing.T) {
 
 func TestGCTakesNotesAway(t *testing.T) {
 	w := newWorld(t)
+	w.version = "1.1.0"
 	w.shut()
 	w.agent(func(n attach.Note) error { return attach.Free(n.Addrs) })
 	if _, err := w.named("ADD", w.pod("c1"), w.conf()); err != nil {

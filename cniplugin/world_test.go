@@ -191,9 +191,10 @@ func (w *world) ports() int {
 // empty fails unless nothing is left on the node.
 func (w *world) empty() {
 	w.Helper()
-	if r, f, p := w.reserved(), w.recorded(), w.ports(); len(r)+len(f)+p > 0 {
-		w.Errorf("left over: reservations %q, records %q, %d bridge ports", r, f, p)
+	if r, f := w.reserved(), w.recorded(); len(r)+len(f) > 0 {
+		w.Errorf("left over: reservations %q, records %q", r, f)
 	}
+	w.until("no bridge port is left", func() bool { return w.ports() == 0 })
 }
 
 // replace puts a shell script in the place of a plugin; $REAL is the plugin.
