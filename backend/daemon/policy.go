@@ -33,8 +33,13 @@ type policies struct {
 	manager *policy.Manager
 	warn    func(ctx context.Context, reason, text string) // makes an Event of the own Node
 	started time.Time
-	first   bool // that policies are enforced has been told
+	steady  bool      // the node was ready before anybody could say whether there are policies
+	waits   time.Time // since when the first World is waited for
+	first   bool      // that policies are enforced has been told
 }
+
+// listPatience is how long the first World may take before a node that was ready is so no longer.
+const listPatience = 15 * time.Second
 
 // runPolicies enforces NetworkPolicies, or takes the rules of an earlier run away when that is switched off.
 func (d *daemon) runPolicies(ctx context.Context) error {
@@ -58,11 +63,13 @@ func (d *daemon) runPolicies(ctx context.Context) error {
 	d.metrics.registry.MustRegister(newDenials(manager.Counters))
 	loop := d.gate(partPolicy, d.cfg.Resync, p.sync)
 	loop.Settle = time.Millisecond // a pod waits for it
+	defer time.AfterFunc(apiPatience, loop.Poke).Stop()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.source.Run(ctx) })
 	group.Go(func() error { return holding.Run(ctx) })
 	group.Go(func() error { pokeOn(ctx, p.source.Changed(), loop.Poke); return nil })
 	group.Go(func() error { pokeOn(ctx, manager.Watch(ctx), loop.Poke); return nil })
+	group.Go(func() error { pokeOn(ctx, holding.Watch(ctx), loop.Poke); return nil })
 	group.Go(func() error { return d.run(ctx, loop) })
 	group.Go(func() error { return d.run(ctx, d.side("enforcers", lookAround, p.tellOthers)) })
 	return group.Wait()
@@ -91,7 +98,9 @@ func (d *daemon) warner(events *kube.Events) func(context.Context, string, strin
 func (p *policies) sync(ctx context.Context) error {
 	active, known := p.source.Active()
 	if !known {
-		return p.wait(ctx)
+		err := p.wait(ctx)
+		p.steady = err == nil
+		return err
 	}
 	audit := p.cfg.Policy.Mode == PolicyAudit
 	if err := p.gate.Shut(ctx, active && !audit); err != nil {
@@ -115,28 +124,48 @@ func (p *policies) sync(ctx context.Context) error {
 // without any, and whose API server is away, holds its new pods until it is back. An API server that does not let us look is
 // another matter: then this cluster has never been asked for policies, and goes on as it did under flannel.
 func (p *policies) wait(ctx context.Context) error {
+	if refused := p.source.Refused(); refused != nil {
+		return p.refused(ctx, refused)
+	}
 	stands, err := attach.Stands()
 	if err != nil {
 		return err
 	}
-	refused := p.source.Refused()
-	switch {
-	case stands:
-		return nil
-	case refused != nil:
-		p.metrics.enforced.Set(0)
-		p.told.warn("policy", "NetworkPolicies are not enforced: "+refused.Error()+"; apply weft's manifest, which has the rights")
-		p.warn(ctx, "PolicyNotEnforced", "NetworkPolicies are not enforced on this node: "+refused.Error())
-		return nil
-	case time.Since(p.started) < apiPatience:
+	if !stands && time.Since(p.started) < apiPatience {
 		return errWaitingAPI
 	}
-	p.told.warn("policy", "new pods are held until the API server says which policies there are")
+	if !stands {
+		p.told.warn("policy", "new pods are held until the API server says which policies there are")
+	}
 	return p.gate.Shut(ctx, p.cfg.Policy.Mode == PolicyOn)
 }
 
-// waiting says what the first World waits for.
+// refused is the round while the API server does not let us look. Where an earlier run, which had the rights, has left
+// rules, they stay, and with them the gate: then new pods are held for nobody knows how long, and the node is not ready.
+func (p *policies) refused(ctx context.Context, why error) error {
+	stands, err := p.manager.Stands(ctx)
+	if err != nil {
+		return err
+	}
+	p.metrics.enforced.Set(0)
+	if stands {
+		p.warn(ctx, "PolicyNotEnforced", "the NetworkPolicies of an earlier run stay in force on this node, and new pods are held: "+why.Error())
+		return fmt.Errorf("NetworkPolicies can no longer be watched, so their last rules stay and new pods are held; apply weft's manifest, which has the rights: %w", why)
+	}
+	p.told.warn("policy", "NetworkPolicies are not enforced: "+why.Error()+"; apply weft's manifest, which has the rights")
+	p.warn(ctx, "PolicyNotEnforced", "NetworkPolicies are not enforced on this node: "+why.Error())
+	return p.gate.Shut(ctx, false)
+}
+
+// waiting says what the first World waits for. A node that was ready with the rules of an earlier run, or with its new pods
+// held, stays so for as long as a list takes: an API server that is back must not make all nodes flap.
 func (p *policies) waiting() error {
+	if p.waits.IsZero() {
+		p.waits = time.Now()
+	}
+	if p.steady && time.Since(p.waits) < listPatience {
+		return nil
+	}
 	if reason := p.source.Reason(); reason != "" && time.Since(p.started) >= apiPatience {
 		return errors.New("NetworkPolicies: " + reason)
 	}

@@ -98,6 +98,12 @@ func (m *Manager) Remove(ctx context.Context) ([]string, error) {
 	return res.Changes, err
 }
 
+// Stands reports whether our table is there, of whatever run.
+func (m *Manager) Stands(ctx context.Context) (bool, error) {
+	text, err := m.list(ctx, "tables")
+	return strings.Contains(text, `"`+TableName+`"`), err
+}
+
 // have is what the kernel holds: from memory while nobody else can have changed it.
 func (m *Manager) have(ctx context.Context) (Ruleset, []string, error) {
 	foreign := m.foreign.Swap(false)

@@ -30,6 +30,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sigs.k8s.io/knftables"
@@ -62,8 +63,10 @@ type Gate struct {
 	// mu protects the fields below: questions, the reader of notes and the policies' loop meet in them.
 	mu      sync.Mutex
 	shut    bool
+	decided bool                   // whether it is shut: Shut was called
 	known   map[string]attach.Note // by name
 	free    map[string]attach.Note // of these, the ones whose addresses are held no longer
+	judged  map[string]attach.Note // of these, the ones whose pods are in the World, with rules in the kernel
 	waiting map[string][]chan struct{}
 	swept   bool         // what an agent before us left in the sets has been looked through
 	old     []netip.Addr // free, and to be taken out of the sets
@@ -73,10 +76,10 @@ type Gate struct {
 func New(cfg Config) *Gate {
 	g := &Gate{
 		cfg: cfg, log: cfg.Log, changed: make(chan struct{}, 1), ready: make(chan struct{}), tidy: make(chan struct{}, 1),
-		known: map[string]attach.Note{}, free: map[string]attach.Note{}, waiting: map[string][]chan struct{}{},
+		known: map[string]attach.Note{}, free: map[string]attach.Note{}, judged: map[string]attach.Note{}, waiting: map[string][]chan struct{}{},
 	}
 	g.notes, g.socket = attach.Paths(cfg.SubnetFile)
-	g.table = table{host: netfilter.Host{NetNS: cfg.NetNS}, wrap: cfg.Wrap}
+	g.table = table{host: netfilter.Host{NetNS: cfg.NetNS}, wrap: cfg.Wrap, doubt: &atomic.Bool{}}
 	return g
 }
 
@@ -121,7 +124,7 @@ func (g *Gate) close(made bool) (held []attach.Note) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	lost := g.shut && made
-	g.shut = true
+	g.shut, g.decided = true, true
 	for name, n := range g.known {
 		if free, there := g.free[name]; lost && (!there || !free.Equal(n)) {
 			held = append(held, n)
@@ -134,7 +137,7 @@ func (g *Gate) close(made bool) (held []attach.Note) {
 func (g *Gate) open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.shut = false
+	g.shut, g.decided = false, true
 	for name := range g.waiting {
 		g.answer(name)
 	}

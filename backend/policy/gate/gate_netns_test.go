@@ -362,3 +362,49 @@ func TestPacketsOfHeldAddressesAreDropped(t *testing.T) {
 	n.judged(worldOf(one))
 	reach(true)
 }
+
+func TestAnAgentThatHasJustStartedAnswersNobodyBeforeItHasLookedForPolicies(t *testing.T) {
+	n := newNode(t)
+	n.shut(true)
+	n.stop()
+	n.start()
+	a := note("web", "10.244.1.2")
+	n.plugin(a)
+	n.knows("web")
+	if err := <-n.ask(a); !errors.Is(err, attach.ErrNotJudged) {
+		t.Fatalf("answered %v by an agent that does not know", err)
+	}
+	n.shut(true)
+	n.answered(n.ask(a), a, worldOf(a))
+}
+
+func TestATableThatSomebodyChangedIsToldAndRepaired(t *testing.T) {
+	n := newNode(t)
+	n.shut(true)
+	poked := n.gate.Watch(t.Context())
+	whole := n.ns.Run("nft", "--stateless", "list", "table", "inet", attach.TableName)
+	for _, hurt := range []string{"flush table inet weft-gate", "delete table inet weft-gate", "flush ruleset"} {
+		n.ns.Run(append([]string{"nft"}, strings.Fields(hurt)...)...)
+		n.until(hurt, func() bool {
+			select {
+			case <-poked:
+				n.shut(true)
+			default:
+			}
+			text, _ := n.ns.Try("nft", "--stateless", "list", "table", "inet", attach.TableName)
+			return text == whole
+		})
+	}
+}
+
+func TestAQuestionThatComesAfterTheVerdictIsAnsweredAtOnce(t *testing.T) {
+	n := newNode(t)
+	n.shut(true)
+	a := note("web", "10.244.1.2")
+	n.plugin(a)
+	n.knows("web")
+	n.judged(worldOf(a))
+	if err := <-n.ask(a); err != nil { // nobody judges once more: nothing has changed
+		t.Errorf("answered: %v", err)
+	}
+}

@@ -72,6 +72,7 @@ func (g *Gate) judge(n attach.Note, in map[netip.Addr]bool) error {
 		g.release(n.Addrs)
 	}
 	if judged {
+		g.judged[n.Name()] = n
 		g.answer(n.Name())
 	}
 	return nil
@@ -173,8 +174,17 @@ func (g *Gate) unnoted(held []netip.Addr) []netip.Addr {
 
 // ask is a question of the plugin: it blocks until the pod is judged.
 func (g *Gate) ask(ctx context.Context, n attach.Note) error {
+	stands, err := g.table.stands() // an agent that has just started does not know yet whether there are policies
+	if err != nil {
+		return err
+	}
 	g.mu.Lock()
-	if !g.shut {
+	if !g.shut && (g.decided || !stands) {
+		g.mu.Unlock()
+		return nil
+	}
+	// The note is mostly noticed, and its pod judged, before the plugin asks. Then there is no news for anybody to act upon.
+	if seen, there := g.judged[n.Name()]; there && seen.Equal(n) {
 		g.mu.Unlock()
 		return nil
 	}

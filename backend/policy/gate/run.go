@@ -132,6 +132,7 @@ func (g *Gate) scan() error {
 		if _, there := found[name]; !there && len(g.waiting[name]) == 0 {
 			delete(g.known, name)
 			delete(g.free, name)
+			delete(g.judged, name)
 			news = true
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"sigs.k8s.io/knftables"
@@ -26,7 +27,8 @@ type table struct {
 	host   netfilter.Host
 	wrap   func(knftables.Interface) knftables.Interface
 	conn   knftables.Interface
-	looked time.Time // when the rules were last seen to be right
+	looked time.Time    // when the rules were last seen to be right
+	doubt  *atomic.Bool // somebody changed the table since
 }
 
 // rules drop what is sent from and to held addresses. Neighbour discovery is not a pod's word but its kernel's, and the
@@ -49,11 +51,19 @@ func comment(rule string) string {
 	return fmt.Sprintf("new pods wait for their policies #%08x", h.Sum32())
 }
 
+func (t *table) stands() (stands bool, err error) {
+	err = t.host.Inside(func() (err error) { stands, err = attach.Stands(); return err })
+	return stands, err
+}
+
 // ensure makes the table right. It tells whether the table was missing.
 func (t *table) ensure(ctx context.Context) (made bool, err error) {
-	var stands bool
-	if err := t.host.Inside(func() (err error) { stands, err = attach.Stands(); return err }); err != nil {
+	stands, err := t.stands()
+	if err != nil {
 		return false, err
+	}
+	if t.doubt.Swap(false) {
+		t.looked = time.Time{}
 	}
 	if stands && time.Since(t.looked) < look {
 		return false, nil
@@ -101,8 +111,7 @@ func (t *table) right(ctx context.Context) bool {
 
 func (t *table) remove(ctx context.Context) error {
 	t.looked = time.Time{}
-	var stands bool
-	if err := t.host.Inside(func() (err error) { stands, err = attach.Stands(); return err }); err != nil || !stands {
+	if stands, err := t.stands(); err != nil || !stands {
 		return err
 	}
 	return t.write(ctx, func(tx *knftables.Transaction) { tx.Delete(&knftables.Table{}) })

@@ -93,7 +93,7 @@ func (b *builder) next(now time.Time) time.Duration {
 // publish makes the state of the tables and publishes it if it says anything new.
 func (b *builder) publish(now time.Time) {
 	old := b.published.Load()
-	next := &state{world: old.world, complete: old.complete}
+	next := &state{world: old.world, complete: old.complete, refused: b.Refused() != nil}
 	namespaced, cluster, known := b.policiesNow()
 	next.known, next.active = known, len(namespaced)+len(cluster) > 0
 	if !known {
@@ -109,7 +109,7 @@ func (b *builder) publish(now time.Time) {
 		}
 	}
 	next.problems = b.complaints()
-	if next.complete == old.complete && next.active == old.active && next.known == old.known &&
+	if next.complete == old.complete && next.active == old.active && next.known == old.known && next.refused == old.refused &&
 		slices.Equal(next.problems, old.problems) && sameWorld(next.world, old.world) {
 		return
 	}

@@ -72,6 +72,7 @@ type state struct {
 	complete bool
 	active   bool // there are policies
 	known    bool // whether there are is known
+	refused  bool // we may not look
 	problems []Problem
 }
 
@@ -111,7 +112,7 @@ func (s *Source) Active() (active, known bool) {
 // Problems are the policies, or parts of them, that cannot be enforced as they were meant, by policy.
 func (s *Source) Problems() []Problem { return s.published.Load().problems }
 
-// Changed has a value whenever World, Active or Problems may say something new. One reader can use it.
+// Changed has a value whenever World, Active, Problems or Refused may say something new. One reader can use it.
 func (s *Source) Changed() <-chan struct{} { return s.changed }
 
 // Reason says why there is no World, or why it is out of date; "" when neither is so.
