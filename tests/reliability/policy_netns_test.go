@@ -49,7 +49,7 @@ func TestNetworkPolicyInTheWholeAgent(t *testing.T) {
 		{"without policies there is no table and memory as when it is off", (*guarded).idles},
 		{"a default deny is enforced within a second of its write and counted", (*guarded).denies},
 		{"on, audit, off and on again leave just what each needs", (*guarded).switches},
-		{"G-11 a flush of the ruleset is repaired within a second", (*guarded).flushed},
+		{"a flush of the ruleset is repaired within a second", (*guarded).flushed},
 		{"killed and restarted, with the API server away too, nothing passes", (*guarded).killed},
 		{"another net-conf.json disturbs no policy", (*guarded).reconfigured},
 		{"a node that boots without the API server holds its new pods until it is back", (*guarded).boots},
