@@ -188,7 +188,9 @@ func TestALiveConnectionIsCutWhenAPolicyForbidsIt(t *testing.T) {
 		time.Sleep(time.Until(applied.Add(3 * time.Second))) // the time in which it might revive
 		for _, f := range flows {
 			must(t, f.kill())
-			_ = <-f.ended // by the signal
+			if err := <-f.ended; err == nil {
+				t.Errorf("%s ended before it was killed", f.name)
+			}
 		}
 		packets, err := capture.Stop(contextOfCleanup())
 		must(t, err)
