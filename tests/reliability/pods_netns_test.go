@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// podRows are what happens to pods of the first node. Whatever becomes of them, pods that run lose nothing, and at the end
-// the node holds what its pods need and no more.
+// podRows are what happens to pods of the first node. Whatever becomes of them, pods that run lose nothing but what the
+// delegate costs them (setsTheMAC), and at the end the node holds what its pods need and no more.
 func podRows() []Fault {
 	clean := "heals: the node holds what its pods need and no more"
 	rows := []Fault{
-		{Name: "110 pods made at once, and deleted at once", Do: manyPods},
+		{Name: "110 pods made at once, and deleted at once", Loses: setsTheMAC, Most: 2, Do: manyPods},
 		{Name: "ADD killed at a random moment, then DEL", Worst: true, Times: 30, Do: killAnAdd},
 		{Name: "DEL twice, before its ADD has ended, and with nothing left", Do: oddDels},
 		{Name: "a sandbox made anew, and the old one deleted late", Do: remakeASandbox},
-		{Name: "pods made and deleted while the agent is killed and started", Do: podsWhile(killTheAgent)},
-		{Name: "pods made and deleted while subnet.env is written anew", Do: podsWhile(rewriteTheEnv)},
-		{Name: "pods made while the underlay's MTU falls and rises", Do: podsWhile(changeTheMTU)},
-		{Name: "200 ADDs and DELs", Do: cycles(200)},
+		{Name: "pods made and deleted while the agent is killed and started", Loses: setsTheMAC, Most: 2, Do: podsWhile(killTheAgent)},
+		{Name: "pods made and deleted while subnet.env is written anew", Loses: setsTheMAC, Most: 2, Do: podsWhile(rewriteTheEnv)},
+		{Name: "pods made while the underlay's MTU falls and rises", Loses: setsTheMAC, Most: 2, Do: podsWhile(changeTheMTU)},
+		{Name: "200 ADDs and DELs", Loses: setsTheMAC, Most: 2, Do: cycles(200)},
 	}
 	for i := range rows {
 		rows[i].Note, rows[i].Heal = clean, 10*time.Second
