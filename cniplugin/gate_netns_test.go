@@ -274,6 +274,7 @@ func TestGCTakesNotesAway(t *testing.T) {
 	if _, err := w.named("ADD", w.pod("c1"), w.conf()); err != nil {
 		t.Fatal(err)
 	}
+	w.settle()
 	if _, err := w.call("GC", pod{}, w.conf(with("cni.dev/valid-attachments", []any{}))); err != nil {
 		t.Fatal(err)
 	}
