@@ -227,10 +227,10 @@ func (g *generator) meddle() string {
 		"bridge fdb append " + mac + " dev DEV dst 192.168.99.99",
 		"bridge fdb replace " + g.mac() + " dev DEV dst 192.168.99.99",
 	}
-	if g.rules {
+	if g.rules { // a rule that also drops TCP would keep a daemon that is down from the API server when it starts, for longer than a step may take
 		commands = append(commands, "nft flush ruleset", "nft delete table inet weft", "nft flush chain inet weft postrouting",
 			"nft insert rule inet weft postrouting masquerade", "nft flush set inet weft peers-ipv4", "nft add chain inet weft stranger",
-			"nft insert rule inet weft inbound counter drop", "bridge fdb flush dev DEV", "ip addr flush dev DEV",
+			"nft insert rule inet weft inbound udp counter drop", "bridge fdb flush dev DEV", "ip addr flush dev DEV",
 			"ip link add other type vxlan id 9 dstport 4789 dev eth0", "ip link del other", "iptables-nft -P FORWARD DROP", "iptables-nft -F FORWARD")
 	}
 	return "do " + name + " " + strings.ReplaceAll(g.pick(commands...), "DEV", device)
