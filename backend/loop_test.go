@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,28 +18,39 @@ import (
 // bench runs a Loop in a synctest bubble, where time passes only when everybody waits.
 type bench struct {
 	loop  *Loop
-	turns []time.Duration // when each turn began, since the start
+	mu    sync.Mutex // guards begun: a test looks at it while the loop goes on
+	begun []time.Duration
 	log   bytes.Buffer
 	stop  context.CancelFunc
 	done  chan error
 }
 
-// run starts the loop in the bubble that the caller is in. sync gets the number of the turn, from 1.
-func run(t *testing.T, l *Loop, sync func(turn int) error) *bench {
+// run starts the loop in the bubble that the caller is in. try gets the number of the turn, from 1.
+func run(t *testing.T, l *Loop, try func(turn int) error) *bench {
 	t.Helper()
 	b := &bench{loop: l, done: make(chan error, 1)}
 	start := time.Now()
 	l.Name = "test"
 	l.Log = slog.New(slog.NewTextHandler(&b.log, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
 	l.Sync = func(context.Context) error {
-		b.turns = append(b.turns, time.Since(start))
-		return sync(len(b.turns))
+		b.mu.Lock()
+		b.begun = append(b.begun, time.Since(start))
+		n := len(b.begun)
+		b.mu.Unlock()
+		return try(n)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	b.stop = cancel
 	go func() { b.done <- l.Run(ctx) }()
 	synctest.Wait()
 	return b
+}
+
+// turns are when each turn began, since the start.
+func (b *bench) turns() []time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.begun)
 }
 
 func (b *bench) end(t *testing.T) {
@@ -71,7 +83,7 @@ func pass(int) error { return nil }
 func TestLoopTurnsAtOnceWithoutAPoke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, &Loop{Resync: time.Hour}, pass)
-		if diff := cmp.Diff([]time.Duration{0}, b.turns); diff != "" {
+		if diff := cmp.Diff([]time.Duration{0}, b.turns()); diff != "" {
 			t.Error(diff)
 		}
 		b.end(t)
@@ -84,8 +96,8 @@ func TestPokeBeforeRunIsKept(t *testing.T) {
 		l.Poke()
 		b := run(t, l, pass)
 		pause(time.Second)
-		if len(b.turns) != 2 {
-			t.Errorf("%d turns, want the first and the one poked for", len(b.turns))
+		if len(b.turns()) != 2 {
+			t.Errorf("%d turns, want the first and the one poked for", len(b.turns()))
 		}
 		b.end(t)
 	})
@@ -101,7 +113,7 @@ func TestAStormOfPokesIsOneTurnAfterItSettles(t *testing.T) {
 		b.loop.Poke()
 		pause(time.Minute)
 		want := []time.Duration{0, 150 * time.Millisecond}
-		if diff := cmp.Diff(want, b.turns); diff != "" {
+		if diff := cmp.Diff(want, b.turns()); diff != "" {
 			t.Error(diff)
 		}
 		b.end(t)
@@ -117,13 +129,13 @@ func TestAnEndlessStormDelaysATurnByTenSettleTimesAtMost(t *testing.T) {
 		}
 		synctest.Wait()
 		last := time.Duration(0)
-		for _, at := range b.turns[1:] {
+		for _, at := range b.turns()[1:] {
 			if gap := at - last; gap > 1100*time.Millisecond {
 				t.Errorf("turn at %v came %v after the one before", at, gap)
 			}
 			last = at
 		}
-		if n := len(b.turns); n < 45 || n > 52 {
+		if n := len(b.turns()); n < 45 || n > 52 {
 			t.Errorf("%d turns in 50 s, want about one a second", n)
 		}
 		b.end(t)
@@ -139,7 +151,7 @@ func TestAPokeDuringATurnIsNotLost(t *testing.T) {
 		b.loop.Poke() // the first turn is under way
 		pause(5 * time.Second)
 		want := []time.Duration{0, time.Second}
-		if diff := cmp.Diff(want, b.turns); diff != "" {
+		if diff := cmp.Diff(want, b.turns()); diff != "" {
 			t.Error(diff)
 		}
 		b.end(t)
@@ -151,7 +163,7 @@ func TestErrorsAreRetriedWithADoublingWaitUpToTheResyncPeriod(t *testing.T) {
 		b := run(t, &Loop{Resync: 5 * time.Second}, func(int) error { return errors.New("busy") })
 		pause(18 * time.Second)
 		want := []time.Duration{0, 1 * time.Second, 3 * time.Second, 7 * time.Second, 12 * time.Second, 17 * time.Second}
-		if diff := cmp.Diff(want, b.turns); diff != "" {
+		if diff := cmp.Diff(want, b.turns()); diff != "" {
 			t.Error(diff)
 		}
 		b.end(t)
@@ -171,7 +183,7 @@ func TestSuccessResetsTheBackoff(t *testing.T) {
 		b.loop.Poke()
 		pause(1500 * time.Millisecond)
 		want := []time.Duration{0, 1 * time.Second, 3 * time.Second, 7 * time.Second, 8 * time.Second, 9 * time.Second}
-		if diff := cmp.Diff(want, b.turns); diff != "" {
+		if diff := cmp.Diff(want, b.turns()); diff != "" {
 			t.Error(diff)
 		}
 		b.end(t)
@@ -184,7 +196,7 @@ func TestAPokeCutsTheBackoffShort(t *testing.T) {
 		pause(20 * time.Second) // turns at 0, 1, 3, 7, 15 s; the next would be at 31 s
 		b.loop.Poke()
 		pause(time.Second)
-		if got := b.turns[len(b.turns)-1]; got != 20*time.Second {
+		if got := b.turns()[len(b.turns())-1]; got != 20*time.Second {
 			t.Errorf("last turn at %v, want 20s, when it was poked", got)
 		}
 		b.end(t)
@@ -196,7 +208,7 @@ func TestASyncThatFailsAndPokesItselfDoesNotSpin(t *testing.T) {
 		l := &Loop{Resync: time.Minute}
 		b := run(t, l, func(int) error { l.Poke(); return errors.New("half done") })
 		pause(10*time.Second + time.Millisecond)
-		if n := len(b.turns); n != 11 {
+		if n := len(b.turns()); n != 11 {
 			t.Errorf("%d turns in 10 s, want one a second", n)
 		}
 		b.end(t)
@@ -208,8 +220,8 @@ func TestResyncComesWithJitterButNeverLate(t *testing.T) {
 		b := run(t, &Loop{Resync: 30 * time.Second}, pass)
 		pause(time.Hour)
 		var gaps []time.Duration
-		for i := 1; i < len(b.turns); i++ {
-			gap := b.turns[i] - b.turns[i-1]
+		for i := 1; i < len(b.turns()); i++ {
+			gap := b.turns()[i] - b.turns()[i-1]
 			if gap < 27*time.Second || gap > 30*time.Second {
 				t.Errorf("resync after %v, want 27 to 30 s", gap)
 			}
@@ -243,8 +255,8 @@ func TestRunEndsAtOnceWhateverItWaitsFor(t *testing.T) {
 				}
 				pause(100 * time.Millisecond)
 				b.end(t) // which fails when it takes any time
-				if len(b.turns) != 1 {
-					t.Errorf("%d turns, want 1", len(b.turns))
+				if len(b.turns()) != 1 {
+					t.Errorf("%d turns, want 1", len(b.turns()))
 				}
 			})
 		})
@@ -434,11 +446,11 @@ func TestQuickFirstRetriesDoNotStayQuickHoweverOftenItIsPoked(t *testing.T) {
 			return errors.New("busy")
 		})
 		pause(time.Second)
-		if n := len(b.turns); n < 4 || n > 5 {
+		if n := len(b.turns()); n < 4 || n > 5 {
 			t.Errorf("%d turns in the first second, want them after 0.1, 0.3 and 0.7 s", n)
 		}
 		pause(time.Minute)
-		if n := len(b.turns); n > 65 {
+		if n := len(b.turns()); n > 65 {
 			t.Errorf("%d turns in a minute, want one a second", n)
 		}
 		b.end(t)
