@@ -37,7 +37,7 @@ func withOwnMounts(t *testing.T) bool {
 		t.Error(err)
 	}
 	if strings.Contains(string(out), "--- SKIP") {
-		t.Skip("skipped inside")
+		t.Skip("the same test in a mount namespace of its own skipped, and says why above")
 	}
 	return false
 }

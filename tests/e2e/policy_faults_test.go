@@ -22,7 +22,7 @@ type besieged struct {
 func besiege(t *testing.T) *besieged {
 	t.Helper()
 	if !playsLong() {
-		t.Skip("part of the long form, WEFT_RELIABILITY=long")
+		t.Skip("a hundred restarts and sixty wipes: make soak, or WEFT_RELIABILITY=long")
 	}
 	b := &besieged{guarded: withGuarded(t), stop: filepath.Join(t.TempDir(), "stop")}
 	policy(t, "pol-siege", "{"+selectTarget+", ingress: [{from: [{podSelector: {matchLabels: {app: pol-far}}}], ports: [{port: 9000}]}]}")

@@ -24,7 +24,7 @@ const figuresEnv = "WEFT_POLICY_FIGURES"
 
 func TestNetworkPolicyFigures(t *testing.T) {
 	if os.Getenv(figuresEnv) == "" {
-		t.Skip("set " + figuresEnv + "=1")
+		t.Skip("figures for a quiet machine: set " + figuresEnv + "=1")
 	}
 	b := NewBench(t, NewSite(t), 2)
 	w := &guarded{Bench: b, t: t, node: b.Nodes[0]}

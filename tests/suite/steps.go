@@ -122,6 +122,8 @@ func soak(ctx context.Context, out io.Writer) tally {
 	_, _ = fmt.Fprintf(out, "the story again: %s go test -run 'RealDaemons/random' -timeout 0 ./tests/scenario\n", strings.Join(env, " "))
 	t := goTestIn(ctx, out, place{dir: ".", env: env}, "-count=1", "-timeout", "3h", "-run", "RealDaemons/random", "./tests/scenario")
 	t.add(faults(ctx, out, "soak", "24h"))
+	t.add(goTestIn(ctx, out, place{dir: filepath.Join("tests", "e2e"), env: []string{"WEFT_RELIABILITY=soak"}}, "-count=1", "-timeout", "12h",
+		"-run", "^(TestForbidden|TestRulesThat|TestANewborn|TestPodsBorn)", "."))
 	return t
 }
 

@@ -35,7 +35,7 @@ kernel/crypto/ghash-generic.ko:
 
 func TestAnArchiveIsReadByCpio(t *testing.T) {
 	if _, err := exec.LookPath("busybox"); err != nil {
-		t.Skip("busybox is not installed")
+		t.Skip("busybox is not installed: make deps")
 	}
 	var b bytes.Buffer
 	a := newArchive(&b)

@@ -27,7 +27,7 @@ var (
 
 func TestClusterNetworkPolicyConformance(t *testing.T) {
 	if *config == "" {
-		t.Skip("no -cluster")
+		t.Skip("needs a cluster: make e2e-policyapi brings one up and runs this")
 	}
 	s := newSuite(t)
 	setUp(t, s)
