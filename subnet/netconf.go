@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 )
 
 // NetConfFile is the name under which net-conf.json is spoken of in errors and warnings.
@@ -19,15 +20,32 @@ var (
 
 // Backend is the Backend object of net-conf.json.
 type Backend struct {
-	Type          string // "vxlan"
+	Type          string // VXLAN, HostGW, WireGuard, IPIP or Alloc
 	VNI           uint32 // 0 to 16777215; 1 when the file does not say
 	Port          uint16 // UDP port; 0 when the file does not say
 	MTU           int    // of the underlay; 0 when the file does not say
 	GBP           bool
 	Learning      bool
 	SoftChecksum  bool // TxChecksumOffload is "off": inner checksums are computed before the NIC sees the packet
-	DirectRouting bool // read, and without effect in this release
+	DirectRouting bool // peers on the same link are reached by plain routes; VXLAN and IPIP
+	WireGuard     WireGuardConf
 }
+
+// WireGuardConf is what net-conf.json says of WireGuard, after defaults. It is zero for other backends.
+type WireGuardConf struct {
+	Ports     [2]uint16 // ListenPort and ListenPortV6: 51820 and 51821 unless the file says otherwise; the second one in Mode separate only
+	PSK       Secret
+	Keepalive time.Duration // 0 is off
+	Mode      string        // ModeSeparate, ModeAuto, ModeIPv4 or ModeIPv6
+}
+
+// The modes of WireGuard: a device per family of pods, or one for both over tunnels of the better, or of a certain, family.
+const (
+	ModeSeparate = "separate"
+	ModeAuto     = "auto"
+	ModeIPv4     = "ipv4"
+	ModeIPv6     = "ipv6"
+)
 
 // NetConf is net-conf.json after defaults and checks. It is comparable.
 type NetConf struct {

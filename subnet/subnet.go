@@ -93,11 +93,17 @@ type Peer struct {
 	Name        string
 	UID         string
 	Created     time.Time // the older of two nodes that claim one range keeps it
-	BackendType string    // "vxlan", ...
-	VNI         uint32
-	Port        uint16 // announced UDP port; 0 means the node did not say (flannel)
+	BackendType string    // what it is configured to speak: VXLAN, ...
+	Also        Kinds     // what it speaks besides, while the cluster changes its backend
+	VNI         uint32    // of VXLAN
+	Port        uint16    // announced UDP port of VXLAN; 0 means the node did not say (flannel)
+	Key         Key       // of WireGuard
+	WGPorts     [2]uint16 // UDP ports of WireGuard, by the family of its tunnels
 	Endpoints   [2]Endpoint
 }
+
+// Speaks reports whether a peer can be reached by a kind of backend, as far as it says itself.
+func (p Peer) Speaks(kind string) bool { return p.BackendType == kind || p.Also.Has(kind) }
 
 // Self is the own Node as the API server holds it.
 type Self struct {
@@ -116,6 +122,8 @@ type Self struct {
 	PublicIP     [2]netip.Addr // what the Node announces now
 	MAC          [2]MAC        // VTEP MACs of the last run
 	Port         uint16        // backend-port of the last run
+	BackendType  string        // backend-type of the last run; "" when it announced none
+	Also         Kinds         // backend-also of the last run
 }
 
 // Problem is one Node, or one pair of Nodes, that cannot be taken as it is. It never stops the others.

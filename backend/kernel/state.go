@@ -6,6 +6,7 @@ import (
 	"context"
 	"maps"
 	"net/netip"
+	"time"
 
 	"github.com/weft-cni/weft/subnet"
 )
@@ -21,10 +22,15 @@ type State struct {
 	Neighs map[Neigh]subnet.MAC // permanent neighbours on our devices
 	FDB    map[FDBKey]FDBDest   // permanent forwarding entries of our devices
 	Routes map[RouteKey]Route   // main table: protocol 87, or on one of our devices
+	Peers  map[WGKey]WGPeer     // of our WireGuard devices
 
 	// Networks are the pod networks by family; only wanted states carry them. An IPv4 address that somebody put on
 	// our device is theirs while it lies outside.
 	Networks [2]netip.Prefix
+
+	// Handshakes tells when each WireGuard peer last proved that it has our key and we its: Dump fills it in, wanted states
+	// lack it, and Diff passes over it.
+	Handshakes map[WGKey]time.Time
 }
 
 // New returns a state with nothing in it.
@@ -35,6 +41,9 @@ func New() State {
 		Neighs: map[Neigh]subnet.MAC{},
 		FDB:    map[FDBKey]FDBDest{},
 		Routes: map[RouteKey]Route{},
+		Peers:  map[WGKey]WGPeer{},
+
+		Handshakes: map[WGKey]time.Time{},
 	}
 }
 
@@ -47,13 +56,24 @@ func (s State) Clone() State {
 	maps.Copy(c.Neighs, s.Neighs)
 	maps.Copy(c.FDB, s.FDB)
 	maps.Copy(c.Routes, s.Routes)
+	maps.Copy(c.Peers, s.Peers)
+	maps.Copy(c.Handshakes, s.Handshakes)
 	return c
 }
 
-// Link is a VXLAN device. Index is filled by Dump and ignored by Diff.
+// The kinds of device that we make, as ip(8) calls them.
+const (
+	KindVXLAN     = "vxlan"
+	KindWireGuard = "wireguard"
+	KindIPIP      = "ipip"
+	KindIP6Tnl    = "ip6tnl" // IPv6 in IPv6
+)
+
+// Link is a device of ours. Index is filled by Dump and ignored by Diff. Each kind uses the fields that mean something to
+// it: WireGuard has Port and Key, and neither Local nor Parent; IPIP and IP6Tnl have Local, and neither MAC nor Port.
 type Link struct {
 	Index    int
-	Kind     string // "vxlan"; another kind under our name has to go
+	Kind     string // one of the kinds above; another kind under our name has to go
 	VNI      uint32
 	Local    netip.Addr
 	Port     uint16
@@ -68,7 +88,26 @@ type Link struct {
 	// means "as it is": administrators switch the offload off by themselves.
 	SoftChecksum bool
 
+	Key subnet.Secret // private key of WireGuard
+
 	Extra string // what our devices never have, in the words of ip(8): "l2miss group 239.1.1.1"; wanted is empty
+}
+
+// WGKey is the key of a WireGuard peer: its device and its public key.
+type WGKey struct {
+	Link string
+	Key  subnet.Key
+}
+
+// WGPeer is the rest of a WireGuard peer. Endpoint is where the kernel sends to; it follows the peer's packets by itself
+// (roaming), so that a live session's endpoint is no difference. Allowed are the peer's pod ranges by family; More is the
+// number of further ones that Dump found.
+type WGPeer struct {
+	Endpoint  netip.AddrPort
+	PSK       subnet.Secret
+	Keepalive time.Duration
+	Allowed   [2]netip.Prefix
+	More      int
 }
 
 // Addr is an address on one of our devices.
@@ -165,6 +204,7 @@ type HostRoute struct {
 	Dst    netip.Prefix // 0.0.0.0/0 or ::/0 for default
 	Src    netip.Addr   // preferred source, may be invalid
 	Metric int
+	MTU    int // 0 when the route names none
 	Type   string
 	Hops   []Hop
 }
