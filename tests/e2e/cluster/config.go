@@ -1,26 +1,54 @@
 package cluster
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
-	"net/netip"
+	"os"
 	"slices"
+
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // Config is what can be chosen about a cluster.
 type Config struct {
-	Name        string    // names its namespaces, cgroups and folder
-	Nodes       int       // the first is the control plane, and runs pods too
-	ProxyMode   string    // kube-proxy's: iptables or nftables
-	PodCIDR     string    // what kubeadm is told, and what the network plugin's configuration must say
-	ServiceCIDR string    //
-	Keep        bool      // the cluster is to outlive the process that brings it up
-	Log         io.Writer // progress lines
+	Name      string    // names its namespaces, cgroups and folder
+	Nodes     int       // the first is the control plane, and runs pods too
+	ProxyMode string    // kube-proxy's: iptables or nftables
+	Lane      lane.Lane // the families of pods, Services and nodes
+	Underlay  Underlay  // how the nodes are joined
+	Backend   string    // net-conf.json's Backend, a JSON object; empty: as the manifest has it
+	Keep      bool      // the cluster is to outlive the process that brings it up
+	Log       io.Writer // progress lines
 }
+
+// The environment variables that choose, beside lane.Env, what a test run's cluster is.
+const (
+	EnvName     = "WEFT_E2E_NAME"
+	EnvUnderlay = "WEFT_UNDERLAY"
+	EnvBackend  = "WEFT_BACKEND"
+)
 
 // Default is the cluster that `make cluster` brings up.
 func Default() Config {
-	return Config{Name: "weft", Nodes: 3, ProxyMode: "iptables", PodCIDR: "10.244.0.0/16", ServiceCIDR: "10.96.0.0/16", Log: io.Discard}
+	return Config{Name: "weft", Nodes: 3, ProxyMode: "iptables", Lane: lane.IPv4, Underlay: Flat, Log: io.Discard}
+}
+
+// FromEnvironment is Default with the given name and what the environment says otherwise.
+func FromEnvironment(name string) (Config, error) {
+	cfg := Default()
+	cfg.Name, cfg.Backend = name, os.Getenv(EnvBackend)
+	if own := os.Getenv(EnvName); own != "" {
+		cfg.Name = own
+	}
+	if underlay := os.Getenv(EnvUnderlay); underlay != "" {
+		cfg.Underlay = Underlay(underlay)
+	}
+	var err error
+	if cfg.Lane, err = lane.Parse(os.Getenv(lane.Env)); err != nil {
+		return cfg, err
+	}
+	return cfg, cfg.validate()
 }
 
 // validate refuses what cannot work before anything is started.
@@ -34,22 +62,24 @@ func (c Config) validate() error {
 	if c.Name == "" || len(c.Name) > 20 {
 		return fmt.Errorf("a cluster's name has 1 to 20 letters, not %q", c.Name)
 	}
+	if !slices.Contains(lane.Lanes(), c.Lane) {
+		return fmt.Errorf("a cluster's lane is one of %v, not %q", lane.Lanes(), c.Lane)
+	}
+	if !slices.Contains([]Underlay{Flat, Routed}, c.Underlay) {
+		return fmt.Errorf("an underlay is %s or %s, not %q", Flat, Routed, c.Underlay)
+	}
+	if c.Backend != "" && !json.Valid([]byte(c.Backend)) {
+		return fmt.Errorf("a backend is a JSON object, not %s", c.Backend)
+	}
 	return nil
 }
 
-// The addresses of the network that joins the nodes.
-const (
-	fabricAddr    = "172.30.0.1"
-	fabricAddr6   = "fd30::1"
-	outsideRouter = "192.0.2.1"
-
-	// OutsideAddr is the address of the host that is no node.
-	OutsideAddr = "192.0.2.10"
-)
-
-// nodeAddr is the address of the n-th node, counted from 1.
-func nodeAddr(n int) netip.Addr { return netip.AddrFrom4([4]byte{172, 30, 0, byte(10 + n)}) }
-
-func nodeAddr6(n int) string { return fmt.Sprintf("fd30::%d", 10+n) }
-
-func nodeName(n int) string { return fmt.Sprintf("node-%d", n) }
+// BackendType is the Type of the backend: vxlan unless the configuration says otherwise.
+func (c Config) BackendType() string {
+	var backend struct{ Type string }
+	_ = json.Unmarshal([]byte(c.Backend), &backend) // empty is the manifest's; else validate has seen it
+	if backend.Type == "" {
+		return "vxlan"
+	}
+	return backend.Type
+}

@@ -7,4 +7,7 @@
 //
 // The fabric knows no pod address. A packet that reaches it with a pod's address as its source gets no answer, which is
 // how tests see that masquerading works.
+//
+// A cluster has IPv4, both families or IPv6 alone, in pods, Services and nodes: Config.Lane. On the underlay Routed node-3 and
+// those that come later hang on a network of their own, 172.30.1.0/24 and fd30:0:0:1::/64, with the fabric as its router.
 package cluster

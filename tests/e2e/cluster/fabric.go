@@ -3,16 +3,19 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // netnsDir is where iproute2 keeps named network namespaces.
 const netnsDir = "/run/netns"
 
-// fabric is the network between the nodes: a namespace with a bridge that also routes to the outside host.
+// fabric is the network between the nodes: a namespace with a bridge, or two, that also routes to the outside host.
 type fabric struct {
 	prefix string // of all namespaces of the cluster
 }
@@ -40,51 +43,66 @@ func (f fabric) addNetns(ctx context.Context, host string) error {
 }
 
 // build makes the fabric and the outside host.
-func (f fabric) build(ctx context.Context) error {
+func (f fabric) build(ctx context.Context, underlay Underlay) error {
 	for _, host := range []string{"fabric", "outside"} {
 		if err := f.addNetns(ctx, host); err != nil {
 			return err
 		}
 	}
-	if err := f.ip(ctx, "fabric", `
-		link add br0 type bridge
-		addr add `+fabricAddr+`/24 dev br0
-		addr add `+fabricAddr6+`/64 dev br0 nodad
-		link set br0 up
-		link add outside type veth peer name eth0 netns `+f.netns("outside")+`
-		addr add `+outsideRouter+`/24 dev outside
-		link set outside up`); err != nil {
+	var commands strings.Builder
+	for _, s := range underlay.segments() {
+		fmt.Fprintf(&commands, "link add %[1]s type bridge mcast_snooping 0\nlink set %[1]s up\n", s.bridge)
+		for _, net := range s.nets {
+			fmt.Fprintf(&commands, "addr add %s dev %s%s\n", net, s.bridge, nodad(net.Addr()))
+		}
+	}
+	fmt.Fprintf(&commands, "link add outside type veth peer name eth0 netns %s\nlink set outside up\n", f.netns("outside"))
+	host := "link set eth0 up\n"
+	for _, family := range subnet.Families() {
+		net, addr := outsideNet(family), OutsideAddrs()[family]
+		fmt.Fprintf(&commands, "addr add %s dev outside%s\n", net, nodad(addr))
+		host += fmt.Sprintf("addr add %s/%d dev eth0%s\nroute add default via %s\n", addr, net.Bits(), nodad(addr), net.Addr())
+	}
+	if err := f.ip(ctx, "fabric", commands.String()); err != nil {
 		return err
 	}
-	if err := f.ip(ctx, "outside", `
-		link set eth0 up
-		addr add `+OutsideAddr+`/24 dev eth0
-		route add default via `+outsideRouter); err != nil {
+	if err := f.ip(ctx, "outside", host); err != nil {
 		return err
 	}
 	router := namespaceMachine("fabric", f.netns("fabric"), "")
-	_, err := router.Exec(ctx, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1", "net.bridge.bridge-nf-call-iptables=0",
-		"net.bridge.bridge-nf-call-ip6tables=0")
+	_, err := router.Exec(ctx, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1",
+		"net.bridge.bridge-nf-call-iptables=0", "net.bridge.bridge-nf-call-ip6tables=0")
 	return err
 }
 
-// plugIn makes the n-th node's namespace and connects its eth0, with an address of the place'th node, to the bridge; the port
+// nodad is the word that lets an IPv6 address be used at once.
+func nodad(a netip.Addr) string {
+	if a.Is6() {
+		return " nodad"
+	}
+	return ""
+}
+
+// plugIn makes the n-th node's namespace and connects its eth0, with the addresses of its place, to the bridge there; the port
 // in the fabric is called like the node.
-func (f fabric) plugIn(ctx context.Context, n, place int) error {
-	host := nodeName(n)
+func (c *Cluster) plugIn(ctx context.Context, n int) error {
+	f, host, place := c.fabric, nodeName(n), c.place(n)
+	segment := c.Config.Underlay.segment(place)
 	if err := f.addNetns(ctx, host); err != nil {
 		return err
 	}
 	if err := f.ip(ctx, "fabric", `
 		link add `+host+` type veth peer name eth0 netns `+f.netns(host)+`
-		link set `+host+` master br0 up`); err != nil {
+		link set `+host+` master `+segment.bridge+` up`); err != nil {
 		return err
 	}
-	return f.ip(ctx, host, `
-		link set eth0 up
-		addr add `+nodeAddr(place).String()+`/24 dev eth0
-		addr add `+nodeAddr6(place)+`/64 dev eth0 nodad
-		route add default via `+fabricAddr)
+	commands := "link set eth0 up\n"
+	for family, addr := range c.Config.nodeAddrs(place) {
+		if router := segment.nets[family]; addr.IsValid() {
+			commands += fmt.Sprintf("addr add %s/%d dev eth0%s\nroute add default via %s\n", addr, router.Bits(), nodad(addr), router.Addr())
+		}
+	}
+	return f.ip(ctx, host, commands)
 }
 
 // remove deletes a host's namespace, and with it its devices; one that is not there is fine.

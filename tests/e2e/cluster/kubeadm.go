@@ -3,10 +3,12 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"time"
 
 	"github.com/weft-cni/weft/tests/e2e/artifacts"
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // bootstrapToken admits nodes; the cluster is reachable from this machine only.
@@ -22,16 +24,16 @@ func (c *Cluster) kubeadmConfig(n int) string {
   kubeletExtraArgs:
   - name: node-ip
     value: %s
-`, nodeName(n), nodeAddr(n))
+`, nodeName(n), c.Config.nodeAddrs(n).of(c.Config.Lane).list())
 	if n > 1 {
 		return fmt.Sprintf(`apiVersion: kubeadm.k8s.io/v1beta4
 kind: JoinConfiguration
 discovery:
   bootstrapToken:
-    apiServerEndpoint: %s:6443
+    apiServerEndpoint: %q
     token: %s
     unsafeSkipCAVerification: true
-`, nodeAddr(1), bootstrapToken) + registration
+`, c.Config.apiServer(), bootstrapToken) + registration
 	}
 	return fmt.Sprintf(`apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
@@ -39,8 +41,8 @@ bootstrapTokens:
 - token: %s
   ttl: 24h0m0s
 localAPIEndpoint:
-  advertiseAddress: %s
-`, bootstrapToken, nodeAddr(n)) + registration + c.clusterConfig()
+  advertiseAddress: %q
+`, bootstrapToken, c.Node(1).IP) + registration + c.clusterConfig()
 }
 
 // clusterConfig: etcd need not survive a crash of the machine, only of a node, so it need not wait for the disk. The
@@ -78,7 +80,12 @@ apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: %s
 conntrack: {maxPerCore: 0, min: 0}
-`, c.Config.Name, artifacts.KubernetesVersion, c.Config.PodCIDR, c.Config.ServiceCIDR, c.Config.ProxyMode)
+`, c.Config.Name, artifacts.KubernetesVersion, join(c.Config.Lane, lane.Network), join(c.Config.Lane, ServiceNetwork), c.Config.ProxyMode)
+}
+
+// apiServer is where the API server listens.
+func (c Config) apiServer() string {
+	return netip.AddrPortFrom(c.nodeAddrs(1)[c.Lane.First()], 6443).String()
 }
 
 // containerdConfig: conf and bin folders are the usual ones; pause is the image this cluster has loaded.

@@ -16,7 +16,8 @@ import (
 // Node is one machine of the cluster. It is found anew by what runs, so a Node stays good over a power cut.
 type Node struct {
 	Machine
-	IP string
+	Addrs Addrs  // those of the families that the cluster uses, and in a cluster of IPv4 an IPv6 address too
+	IP    string // the first of the cluster's families
 
 	cluster *Cluster
 	number  int
@@ -25,12 +26,17 @@ type Node struct {
 // Node returns the n-th node, counted from 1, whether it runs or not.
 func (c *Cluster) Node(n int) *Node {
 	node := &Node{Machine: Machine{Name: nodeName(n), netns: c.fabric.netns(nodeName(n)), path: c.programs() + ":"}, cluster: c, number: n}
-	node.IP = nodeAddr(c.place(n)).String()
+	node.setAddrs(c.Config.nodeAddrs(c.place(n)))
 	if pid, err := node.pid(); err == nil {
 		node.enter = enterCommand(pid)
 	}
 	return node
 }
+
+func (n *Node) setAddrs(a Addrs) { n.Addrs, n.IP = a, a.In(n.cluster.Config.Lane.First()) }
+
+// Number counts the nodes from 1. It stays when the node has another's addresses.
+func (n *Node) Number() int { return n.number }
 
 // Nodes returns all nodes.
 func (c *Cluster) Nodes() []*Node {
@@ -78,7 +84,7 @@ func (c *Cluster) installNode(number int) error {
 	n := c.Node(number)
 	spec := node.Spec{
 		Name: n.Name, Disk: n.disk(), NetNS: filepath.Join(netnsDir, c.fabric.netns(n.Name)), Cgroup: c.cgroup(n.Name),
-		Programs: c.programs(), DNS: fabricAddr, Services: []string{"containerd", "kubelet"},
+		Programs: c.programs(), DNS: c.Config.Underlay.segment(number).nets[c.Config.Lane.First()].Addr().String(), Services: []string{"containerd", "kubelet"},
 	}
 	for _, dir := range []string{"/etc/cni", "/etc/containerd", "/etc/kubernetes", "/opt/cni", "/var/lib/cni", "/var/lib/weft"} {
 		if err := makeOpaque(filepath.Join(spec.Upper(), dir)); err != nil {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // leftovers lists what a cluster of that name has on this machine outside the cache proper.
@@ -89,7 +91,7 @@ func abandonNode(t *testing.T, cfg Config) {
 	}
 	for _, step := range []func() error{
 		c.linkPrograms, c.save, func() error { return raiseInotifyLimit(c.dir) },
-		func() error { return c.fabric.build(ctx) }, func() error { return c.installNode(1) },
+		func() error { return c.fabric.build(ctx, cfg.Underlay) }, func() error { return c.installNode(1) },
 	} {
 		if err := step(); err != nil {
 			t.Fatal(err)
@@ -163,7 +165,7 @@ func TestACaptureSeesWhatPassesAfterItStarted(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := c.Node(1)
-	if _, err := n.Exec(t.Context(), "ping", "-c", "2", "-i", "0.1", OutsideAddr); err != nil {
+	if _, err := n.Exec(t.Context(), "ping", "-c", "2", "-i", "0.1", OutsideAddrs().In(subnet.IPv4)); err != nil {
 		t.Fatal(err)
 	}
 	packets, err := capture.Stop(t.Context())
@@ -176,7 +178,7 @@ func TestACaptureSeesWhatPassesAfterItStarted(t *testing.T) {
 	if err := n.Unplug(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Exec(t.Context(), "ping", "-c", "1", "-W", "1", OutsideAddr); err == nil {
+	if _, err := n.Exec(t.Context(), "ping", "-c", "1", "-W", "1", OutsideAddrs().In(subnet.IPv4)); err == nil {
 		t.Error("an unplugged node reaches the outside")
 	}
 }

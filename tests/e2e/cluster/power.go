@@ -17,7 +17,7 @@ func (n *Node) PowerOn(ctx context.Context) error {
 	if err := n.cluster.fabric.remove(ctx, n.Name); err != nil {
 		return err
 	}
-	if err := n.cluster.fabric.plugIn(ctx, n.number, n.cluster.place(n.number)); err != nil {
+	if err := n.cluster.plugIn(ctx, n.number); err != nil {
 		return err
 	}
 	program := filepath.Join(n.cluster.binaries.Own, "node")

@@ -1,15 +1,18 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/weft-cni/weft/tests/e2e/artifacts"
 	"github.com/weft-cni/weft/tests/e2e/images"
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // ErrNotBuilt says that the product's image is missing.
@@ -78,8 +81,37 @@ func (c *Cluster) Install(ctx context.Context, p Product) error {
 	if err := c.LoadImage(ctx, p.Image); err != nil {
 		return err
 	}
-	_, err := c.Kubectl(ctx, "apply", "-f", p.Manifest)
-	return err
+	manifest, err := c.Manifest(p)
+	if err != nil {
+		return err
+	}
+	return c.Apply(ctx, manifest)
+}
+
+// Manifest is the product's manifest as an administrator of this cluster applies it: the file as it is, unless the cluster
+// needs another net-conf.json, which is a change to that one value.
+func (c *Cluster) Manifest(p Product) (string, error) {
+	text, err := os.ReadFile(p.Manifest)
+	if err != nil {
+		return "", fmt.Errorf("read the product's manifest: %w", err)
+	}
+	if c.Config.Lane == lane.IPv4 && c.Config.Backend == "" {
+		return string(text), nil
+	}
+	return withNetConf(string(text), c.Config.Lane.NetConf(cmp.Or(c.Config.Backend, `{"Type": "vxlan"}`)))
+}
+
+// withNetConf replaces the text block under the key net-conf.json.
+func withNetConf(manifest, conf string) (string, error) {
+	const key = "  net-conf.json: |\n"
+	before, after, found := strings.Cut(manifest, key)
+	if !found {
+		return "", errors.New("the product's manifest has no net-conf.json to change")
+	}
+	for strings.HasPrefix(after, "    ") {
+		_, after, _ = strings.Cut(after, "\n")
+	}
+	return before + key + "    " + conf + "\n" + after, nil
 }
 
 // WaitReady waits until all nodes and the cluster's own pods are Ready.

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net"
 	"time"
 )
 
@@ -75,23 +76,30 @@ spec:
 }
 
 func (c *Cluster) talk(ctx context.Context) error {
-	addr := map[string]string{}
+	addrs := map[string]Addrs{}
 	for _, pod := range []string{"demo-a", "demo-b"} {
-		ip, err := c.Kubectl(ctx, "get", "pod", pod, "-o", "jsonpath={.status.podIP}")
+		list, err := c.Kubectl(ctx, "get", "pod", pod, "-o", "jsonpath={.status.podIPs[*].ip}")
 		if err != nil {
 			return err
 		}
-		addr[pod] = ip
+		if addrs[pod], err = ParseAddrs(list); err != nil {
+			return err
+		}
 	}
 	service, err := c.Kubectl(ctx, "get", "service", "demo-b", "-o", "jsonpath={.spec.clusterIP}")
 	if err != nil {
 		return err
 	}
-	for _, try := range []struct{ from, to string }{
-		{"demo-a", addr["demo-b"] + ":8080"}, {"demo-b", addr["demo-a"] + ":8080"}, {"demo-a", service}, {"demo-a", "demo-b.default.svc.cluster.local"},
-	} {
+	type try struct{ from, to string }
+	tries := []try{{"demo-a", net.JoinHostPort(service, "80")}, {"demo-a", "demo-b.default.svc.cluster.local"}}
+	for _, f := range c.Config.Lane.Families() {
+		for _, pair := range [][2]string{{"demo-a", "demo-b"}, {"demo-b", "demo-a"}} {
+			tries = append(tries, try{pair[0], net.JoinHostPort(addrs[pair[1]].In(f), "8080")})
+		}
+	}
+	for _, try := range tries {
 		err := Eventually(ctx, 30*time.Second, try.from+" reaches "+try.to, func() error {
-			answer, err := c.Kubectl(ctx, "exec", try.from, "--", "curl", "-sS", "-m", "5", "http://"+try.to+"/hostname")
+			answer, err := c.Kubectl(ctx, "exec", try.from, "--", "curl", "-gsS", "-m", "5", "http://"+try.to+"/hostname")
 			if err == nil {
 				fmt.Fprintf(c.Config.Log, "         %s -> %s: answered by %s\n", try.from, try.to, answer)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-cni/weft/tests/e2e/artifacts"
 	"github.com/weft-cni/weft/tests/e2e/images"
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // Cluster is a running cluster. All it knows is also in its folder, so that another process can Open it.
@@ -71,10 +72,12 @@ func (c *Cluster) build(ctx context.Context) error {
 // save writes the configuration for Open.
 func (c *Cluster) save() error {
 	text, err := json.Marshal(struct {
-		Nodes                           int
-		ProxyMode, PodCIDR, ServiceCIDR string
-		Places                          places
-	}{c.Config.Nodes, c.Config.ProxyMode, c.Config.PodCIDR, c.Config.ServiceCIDR, c.places})
+		Nodes              int
+		ProxyMode, Backend string
+		Lane               lane.Lane
+		Underlay           Underlay
+		Places             places
+	}{c.Config.Nodes, c.Config.ProxyMode, c.Config.Backend, c.Config.Lane, c.Config.Underlay, c.places})
 	if err != nil {
 		return fmt.Errorf("write the cluster's configuration: %w", err)
 	}

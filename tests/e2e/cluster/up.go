@@ -48,7 +48,7 @@ func (c *Cluster) start(ctx context.Context) error {
 		return err
 	}
 	err := c.progress.Step(fmt.Sprintf("boot %d nodes and load images", c.Config.Nodes), func() error {
-		if err := c.fabric.build(ctx); err != nil {
+		if err := c.fabric.build(ctx, c.Config.Underlay); err != nil {
 			return err
 		}
 		return inParallel(c.Config.Nodes, func(n int) error { return c.bootNode(ctx, n) })

@@ -27,8 +27,10 @@ const usage = `usage: cluster VERB [flags]
   netpol         the same for those of NetworkPolicy; writes docs/conformance/e2e-netpol.md
   policyapi      ClusterNetworkPolicy's conformance suite; writes docs/conformance/clusternetworkpolicy.yaml
 
-flags of up: -nodes N, -proxy-mode iptables|nftables, -pod-cidr CIDR, -bare (no product: nodes stay NotReady)
-WEFT_E2E_NAME names the cluster; without it, it is weft.
+flags of up: -nodes N, -proxy-mode iptables|nftables, -lane ipv4|dual|ipv6, -underlay flat|routed,
+             -backend '{"Type": "host-gw"}', -bare (no product: nodes stay NotReady)
+WEFT_E2E_NAME names the cluster; without it, it is weft. WEFT_LANE, WEFT_UNDERLAY and WEFT_BACKEND are the flags' defaults,
+and say on what cluster upstream and netpol run.
 `
 
 func main() {
@@ -55,11 +57,11 @@ func run(ctx context.Context, args []string) error {
 		fmt.Print(usage)
 		return nil
 	}
-	cfg := cluster.Default()
-	cfg.Log, cfg.Keep = os.Stdout, true
-	if name := os.Getenv("WEFT_E2E_NAME"); name != "" {
-		cfg.Name = name
+	cfg, err := cluster.FromEnvironment(cluster.Default().Name)
+	if err != nil {
+		return err
 	}
+	cfg.Log, cfg.Keep = os.Stdout, true
 	switch args[0] {
 	case "up":
 		return up(ctx, cfg, args[1:])
@@ -81,7 +83,9 @@ func up(ctx context.Context, cfg cluster.Config, args []string) error {
 	flags := flag.NewFlagSet("up", flag.ContinueOnError)
 	flags.IntVar(&cfg.Nodes, "nodes", cfg.Nodes, "how many nodes")
 	flags.StringVar(&cfg.ProxyMode, "proxy-mode", cfg.ProxyMode, "kube-proxy's mode")
-	flags.StringVar(&cfg.PodCIDR, "pod-cidr", cfg.PodCIDR, "the pods' network")
+	flags.StringVar((*string)(&cfg.Lane), "lane", string(cfg.Lane), "the families of the cluster")
+	flags.StringVar((*string)(&cfg.Underlay), "underlay", string(cfg.Underlay), "how the nodes are joined")
+	flags.StringVar(&cfg.Backend, "backend", cfg.Backend, "net-conf.json's Backend")
 	bare := flags.Bool("bare", false, "install no network plugin")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -48,14 +48,30 @@ func (t *tally) result(sent int) lossResult {
 	return r
 }
 
+// protocol is what differs between the two of ICMP: RFC 792 and RFC 4443.
+type protocol struct {
+	network         string // of a raw socket
+	any             string // the address of all interfaces
+	request, reply  byte   // types of the messages
+	kernelsChecksum bool   // it covers the addresses, which the kernel knows
+}
+
+func protocolOf(target *net.IPAddr) protocol {
+	if target.IP.To4() != nil {
+		return protocol{network: "ip4:icmp", any: "0.0.0.0", request: 8, reply: 0}
+	}
+	return protocol{network: "ip6:ipv6-icmp", any: "::", request: 128, reply: 129, kernelsChecksum: true}
+}
+
 // ping sends ICMP echo requests at a steady rate and counts the answers until one second after the last request. The
 // number is 32 bits in the payload, since ICMP's own has 16 and would wrap.
 func ping(o options) (any, error) {
-	target, err := net.ResolveIPAddr("ip4", o.target)
+	target, err := net.ResolveIPAddr("ip", o.target)
 	if err != nil {
 		return nil, fmt.Errorf("find the target: %w", err)
 	}
-	conn, err := net.ListenPacket("ip4:icmp", "0.0.0.0")
+	proto := protocolOf(target)
+	conn, err := net.ListenPacket(proto.network, proto.any)
 	if err != nil {
 		return nil, fmt.Errorf("open an ICMP socket: %w", err)
 	}
@@ -69,14 +85,14 @@ func ping(o options) (any, error) {
 			if err != nil {
 				return
 			}
-			if n >= 12 && buffer[0] == 0 && binary.BigEndian.Uint16(buffer[4:]) == id {
+			if n >= 12 && buffer[0] == proto.reply && binary.BigEndian.Uint16(buffer[4:]) == id {
 				answers.saw(int(binary.BigEndian.Uint32(buffer[8:])))
 				o.answered()
 			}
 		}
 	}(o)
 	sent := pace(o, func(seq int) {
-		_, _ = conn.WriteTo(echoRequest(id, seq), target) // one that could not be sent shows up as lost
+		_, _ = conn.WriteTo(proto.echoRequest(id, seq), target) // one that could not be sent shows up as lost
 	})
 	time.Sleep(time.Second)
 	return answers.result(sent), nil
@@ -93,13 +109,16 @@ func pace(o options, send func(seq int)) int {
 	return seq
 }
 
-// echoRequest is an ICMP echo request (RFC 792) with seq in its payload.
-func echoRequest(id uint16, seq int) []byte {
+// echoRequest is an ICMP echo request with seq in its payload.
+func (p protocol) echoRequest(id uint16, seq int) []byte {
 	m := make([]byte, 64)
-	m[0] = 8
+	m[0] = p.request
 	binary.BigEndian.PutUint16(m[4:], id)
 	binary.BigEndian.PutUint16(m[6:], uint16(seq))
 	binary.BigEndian.PutUint32(m[8:], uint32(seq))
+	if p.kernelsChecksum {
+		return m
+	}
 	var sum uint32
 	for i := 0; i < len(m); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(m[i:]))
