@@ -85,6 +85,7 @@ type Result struct {
 	Again    time.Duration    // plan again after this time even if nothing changes; 0 means never
 	PodMTU   int              // for pods: what fits on every way; 0 when no family is in use
 	Devices  []string         // ours that carry pods' packets
+	Largest  [2]int           // the largest packet that is sent over the underlay, by its family; 0 where none is
 	// Encrypted are the pod ranges of peers to and from which no packet may go in the clear.
 	Encrypted [2][]netip.Prefix
 }
@@ -101,6 +102,7 @@ func Plan(in Input) (Result, error) {
 	for _, f := range subnet.Families() {
 		if !c.Ends[f].IsZero() {
 			r.Devices = append(r.Devices, v.Device(f))
+			r.Largest[f] = v.LargestPacket(f)
 		}
 	}
 	return r, nil
