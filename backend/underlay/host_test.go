@@ -12,9 +12,9 @@ import (
 
 // host reads a host from lines that look like what ip prints:
 //
-//	link eth0 [kind bridge] [master br0] [mtu 1400] [down]
+//	link eth0 [kind bridge] [master br0] [mtu 1400] [mac 0a:00:00:00:00:01] [down]
 //	addr eth0 10.0.0.11/24 [secondary] [dynamic] [deprecated] [temporary]
-//	route default via 10.0.0.1 dev eth0 [nexthop ...] [src 10.0.0.11] [metric 100] [type blackhole]
+//	route default via 10.0.0.1 dev eth0 [nexthop ...] [src 10.0.0.11] [metric 100] [mtu 1400] [type blackhole]
 //	rules 2
 //
 // A device's index is its place in the text.
@@ -57,6 +57,13 @@ func link(t *testing.T, w []string, index map[string]int) kernel.HostLink {
 		case "mtu":
 			i++
 			l.MTU = number(t, w[i])
+		case "mac":
+			i++
+			mac, err := subnet.ParseMAC(w[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.MAC = mac
 		case "master":
 			i++
 			l.Master = index[w[i]]
@@ -111,6 +118,8 @@ func route(t *testing.T, w []string, index map[string]int) kernel.HostRoute {
 			r.Src = netip.MustParseAddr(w[i+1])
 		case "metric":
 			r.Metric = number(t, w[i+1])
+		case "mtu":
+			r.MTU = number(t, w[i+1])
 		case "type":
 			r.Type = w[i+1]
 		default:
