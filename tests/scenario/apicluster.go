@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/kube"
 	"github.com/weft-cni/weft/tests/apiserver"
 )
@@ -64,7 +66,7 @@ func (c *apiCluster) change(name string, edit func(*Record) error) error {
 	if err := edit(&now); err != nil {
 		return err
 	}
-	if now.CIDR != was.CIDR {
+	if now.cidrs() != was.cidrs() {
 		return c.put(now)
 	}
 	annotations := map[string]*string{}
@@ -133,18 +135,27 @@ func (c *apiCluster) view() []Record {
 	return records
 }
 
-// recordOf reads a Node back. The VNI and the MAC stay in Data unless they are in it as we write them.
+// recordOf reads a Node back. The VNI and the MACs stay in Data unless they are in it as we write them.
 func recordOf(n *corev1.Node, prefix kube.Prefix) Record {
 	get := func(key string) string { return n.Annotations[prefix.Key(key)] }
 	r := Record{
-		Name: n.Name, UID: string(n.UID), Created: n.CreationTimestamp.UTC(), CIDR: n.Spec.PodCIDR, IP: get("public-ip"),
-		Type: get("backend-type"), Port: get("backend-port"), Data: get("backend-data"), Managed: get("kube-subnet-manager"),
-		Overwrite: get("public-ip-overwrite"),
+		Name: n.Name, UID: string(n.UID), Created: n.CreationTimestamp.UTC(),
+		Type: get("backend-type"), Port: get("backend-port"), Managed: get("kube-subnet-manager"),
 	}
-	var vni int
-	var mac string
-	if _, err := fmt.Sscanf(r.Data, `{"VNI":%d,"VtepMAC":%q}`, &vni, &mac); err == nil {
-		r.VNI, r.MAC, r.Data = fmt.Sprint(vni), mac, ""
+	for _, f := range subnet.Families() {
+		ip, data, overwrite := keys(f)
+		h := Half{IP: get(ip), Data: get(data), Overwrite: get(overwrite)}
+		var vni int
+		_, err := fmt.Sscanf(h.Data, `{"VNI":%d,"VtepMAC":%q}`, &vni, &h.MAC)
+		if text := fmt.Sprint(vni); err == nil && (r.VNI == "" || r.VNI == text) {
+			r.VNI, h.Data = text, ""
+		}
+		r.Half[f] = h
+	}
+	for _, cidr := range n.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(cidr); err == nil {
+			r.Half[subnet.FamilyOf(p.Addr())].CIDR = cidr
+		}
 	}
 	return r
 }

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/subnet"
 )
 
 // Box is the computer of one node.
@@ -31,8 +32,8 @@ type outside interface {
 	Do(command string) error
 	// Tables reads what the kernel holds, without the daemon's help.
 	Tables() (Tables, error)
-	// Underlay is the device that the tunnels have to use, and whether it is there and has an address.
-	Underlay() (Underlay, bool)
+	// Underlay is the device that a family's tunnels have to use; without a device, or an address on it, that is zero.
+	Underlay(f subnet.Family) Underlay
 }
 
 // counted is a Box whose Apply calls are counted, and fail on demand.

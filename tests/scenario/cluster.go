@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // cluster is the API server of a world.
@@ -90,16 +92,22 @@ func (c *Cluster) announce(name string, a Announcement) {
 		return
 	}
 	was := r
-	r.IP, r.MAC, r.Port, r.VNI = a.IP, a.MAC, a.Port, a.VNI
-	r.Type, r.Managed, r.Data = "vxlan", "true", ""
+	r.Port, r.VNI, r.Type, r.Managed = a.Port, a.VNI, "vxlan", "true"
+	for _, f := range subnet.Families() {
+		h := &r.Half[f]
+		*h = Half{CIDR: h.CIDR, Overwrite: h.Overwrite, IP: a.IP[f], MAC: a.MAC[f]}
+	}
 	if r != was {
 		c.records[name] = r
 		c.publish()
 	}
 }
 
-// Announcement is what a node says about itself.
-type Announcement struct{ IP, MAC, Port, VNI string }
+// Announcement is what a node says about itself. A family that it has no part in has neither IP nor MAC.
+type Announcement struct {
+	IP, MAC   [2]string
+	Port, VNI string
+}
 
 func (c *Cluster) remove(name string) error {
 	c.mu.Lock()

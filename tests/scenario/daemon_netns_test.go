@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weft-cni/weft/tests/apiserver"
+	"github.com/weft-cni/weft/tests/lane"
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
@@ -21,7 +22,7 @@ func TestRealDaemonsKeepTheKernelAsTheModelSays(t *testing.T) {
 	}
 	t.Run("live through the stories", func(t *testing.T) {
 		for name, a := range stories(t) {
-			if playsOn(a, "daemons") {
+			if playsOn(a, "daemons") && playsIn(a, lane.Of(t)) {
 				t.Run(name, func(t *testing.T) { tell(t, a, worlds(t)) })
 			}
 		}
@@ -32,9 +33,9 @@ func TestRealDaemonsKeepTheKernelAsTheModelSays(t *testing.T) {
 	t.Run("D-14 lose no packet and no byte when they end fifty times", func(t *testing.T) { endFiftyTimes(t, worlds(t)) })
 }
 
-func endFiftyTimes(t *testing.T, f flavour) {
+func endFiftyTimes(t *testing.T, made flavour) {
 	t.Helper()
-	w, err := newWorld(f)
+	w, err := newWorld(made)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,8 @@ func endFiftyTimes(t *testing.T, f flavour) {
 	}
 	from, to := w.machines["n1"], w.machines["n2"]
 	a, b := from.box.Box.(*netnsBox).ns, to.box.Box.(*netnsBox).ns
-	dst, err := w.gateway(to)
+	f := w.lane.First()
+	dst, err := w.gateway(f, to)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +63,8 @@ func endFiftyTimes(t *testing.T, f flavour) {
 	if _, err := answers.ReadString('\n'); err != nil { // who we are, says the server
 		t.Fatal(err)
 	}
-	before := map[*Machine]string{from: a.IP("-o link show flannel.1"), to: b.IP("-o link show flannel.1")}
+	show := in(f, "-o link show flannel.1")
+	before := map[*Machine]string{from: a.IP(show), to: b.IP(show)}
 	pings := a.StartPing(nstest.Ping{Dst: dst})
 	for i := range 50 {
 		m := []*Machine{from, to}[i%2]
@@ -90,7 +93,7 @@ func endFiftyTimes(t *testing.T, f flavour) {
 		t.Errorf("pings over 50 ends: %s", r)
 	}
 	for m, was := range before {
-		now := m.box.Box.(*netnsBox).ns.IP("-o link show flannel.1")
+		now := m.box.Box.(*netnsBox).ns.IP(show)
 		if index(was) != index(now) {
 			t.Errorf("%s has another device than before:\n%s%s", m.name, was, now)
 		}

@@ -7,19 +7,29 @@ import (
 	"strings"
 
 	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/subnet"
 )
 
 // fakeBox is a machine made of a fake kernel.
 type fakeBox struct {
 	*kernel.Fake
-	addr netip.Addr // underlay address
-	nics int        // network cards put in so far
+	addrs []netip.Prefix // underlay addresses
+	nics  int            // network cards put in so far
 }
 
-func newFakeBox(addr netip.Addr) *fakeBox {
-	b := &fakeBox{Fake: kernel.NewFake(), addr: addr}
-	b.EditHost(func(h *kernel.Host) { h.Addrs[0].Prefix = netip.PrefixFrom(addr, 16) })
+func newFakeBox(addrs []netip.Prefix) *fakeBox {
+	b := &fakeBox{Fake: kernel.NewFake(), addrs: addrs}
+	b.EditHost(func(h *kernel.Host) { h.Addrs = b.addresses(h.Addrs[0].Index) })
 	return b
+}
+
+// addresses are the underlay's, on the device of an index.
+func (b *fakeBox) addresses(index int) []kernel.HostAddr {
+	var list []kernel.HostAddr
+	for _, a := range b.addrs {
+		list = append(list, kernel.HostAddr{Index: index, Prefix: a, Permanent: true})
+	}
+	return list
 }
 
 // Tables implements Box.
@@ -48,7 +58,7 @@ func (b *fakeBox) Tables() (Tables, error) {
 		case "fdb":
 			t.FDB = append(t.FDB, text)
 		case "route":
-			t.Route = append(t.Route, text)
+			t.Route = append(t.Route, plain(text))
 		}
 	}
 	return t.sorted(), nil
@@ -76,17 +86,17 @@ func deviceName(h kernel.Host, index int) string {
 }
 
 // Underlay implements Box.
-func (b *fakeBox) Underlay() (Underlay, bool) {
+func (b *fakeBox) Underlay(f subnet.Family) Underlay {
 	h, err := b.Host(context.Background())
 	if err != nil {
-		return Underlay{}, false
+		return Underlay{}
 	}
 	for _, l := range h.Links {
 		for _, a := range h.Addrs {
-			if l.Name == underlayDevice && a.Index == l.Index && a.Prefix.Addr().Is4() {
-				return Underlay{Device: l.Name, MTU: l.MTU, Addr: a.Prefix.Addr()}, true
+			if l.Name == underlayDevice && a.Index == l.Index && subnet.FamilyOf(a.Prefix.Addr()) == f {
+				return Underlay{Device: l.Name, MTU: l.MTU, Addr: a.Prefix.Addr()}
 			}
 		}
 	}
-	return Underlay{}, false
+	return Underlay{}
 }

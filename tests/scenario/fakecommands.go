@@ -15,7 +15,7 @@ import (
 
 // Do implements Box: it knows the commands of the stories, and no other.
 func (b *fakeBox) Do(command string) error {
-	w := strings.Fields(command)
+	w := slices.DeleteFunc(strings.Fields(command), func(word string) bool { return word == "-6" })
 	dev := after(w, "dev")
 	if len(w) > 3 && w[1] == "link" {
 		dev = w[3]
@@ -108,8 +108,16 @@ func commands() []command {
 
 func delRoute(s *kernel.State, dst string) error {
 	p, err := netip.ParsePrefix(dst)
-	delete(s.Routes, kernel.RouteKey{Dst: p})
+	delete(s.Routes, routeKey(p))
 	return err
+}
+
+// routeKey is the key of a route that says no metric.
+func routeKey(dst netip.Prefix) kernel.RouteKey {
+	if dst.Addr().Is6() {
+		return kernel.RouteKey{Dst: dst, Metric: 1024}
+	}
+	return kernel.RouteKey{Dst: dst}
 }
 
 // setRoute is "ip route replace DST via GATEWAY dev DEV onlink [proto N]".
@@ -119,7 +127,7 @@ func setRoute(s *kernel.State, w []string, dev string) error {
 		return err
 	}
 	via, err := netip.ParseAddr(after(w, "via"))
-	s.Routes[kernel.RouteKey{Dst: dst}] = kernel.Route{
+	s.Routes[routeKey(dst)] = kernel.Route{
 		Link: dev, Via: via, Onlink: slices.Contains(w, "onlink"), Type: "unicast",
 		Ours: after(w, "proto") == strconv.Itoa(kernel.Protocol),
 	}
@@ -221,8 +229,12 @@ func (b *fakeBox) setAddr(w []string, dev string) error {
 		if i < 0 {
 			return
 		}
+		has := func(a kernel.HostAddr) bool { return a.Prefix == p }
 		if w[2] == "del" {
-			h.Addrs = slices.DeleteFunc(h.Addrs, func(a kernel.HostAddr) bool { return a.Prefix == p })
+			h.Addrs = slices.DeleteFunc(h.Addrs, has)
+			return
+		}
+		if slices.ContainsFunc(h.Addrs, has) {
 			return
 		}
 		h.Addrs = append(h.Addrs, kernel.HostAddr{Index: h.Links[i].Index, Prefix: p, Permanent: true})
@@ -245,7 +257,7 @@ func (b *fakeBox) plug([]string, string) error {
 	index := 1000 + b.nics // no card has the index of another
 	b.EditHost(func(h *kernel.Host) {
 		h.Links = append(h.Links, kernel.HostLink{Index: index, Name: underlayDevice, Kind: "device", MTU: 1500, Up: true, Carrier: true})
-		h.Addrs = append(h.Addrs, kernel.HostAddr{Index: index, Prefix: netip.PrefixFrom(b.addr, 16), Permanent: true})
+		h.Addrs = append(h.Addrs, b.addresses(index)...)
 	})
 	return nil
 }

@@ -8,31 +8,44 @@ import (
 	"testing"
 
 	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/tests/lane"
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
-// underlayAddr is the underlay address of node number i.
-func underlayAddr(i int) netip.Addr {
-	return netip.AddrFrom4([4]byte{192, 168, byte(50 + i/250), byte(i % 250)})
+// underlayAddr is the underlay address of node number i in a family.
+func underlayAddr(f subnet.Family, i int) netip.Addr {
+	return netip.MustParseAddr(in(f, fmt.Sprintf("192.168.%d.%d", 50+i/250, i%250)))
+}
+
+// underlayAddrs are those of a lane, with the lengths of the underlay's subnets.
+func underlayAddrs(l lane.Lane, i int) []netip.Prefix {
+	var list []netip.Prefix
+	for _, f := range l.Families() {
+		list = append(list, netip.PrefixFrom(underlayAddr(f, i), [2]int{16, 64}[f]))
+	}
+	return list
 }
 
 // fakes makes worlds of fake kernels. Played in a synctest bubble, waiting costs nothing there.
-func fakes() flavour {
+func fakes(l lane.Lane) flavour {
 	return flavour{
+		lane:    l,
 		virtual: true,
 		cluster: func(*World) (cluster, error) { return newCluster(), nil },
-		box:     func(i int) (Box, error) { return newFakeBox(underlayAddr(i)), nil },
+		box:     func(i int) (Box, error) { return newFakeBox(underlayAddrs(l, i)), nil },
 		agent:   newLoopAgent,
 		ping:    walk,
 	}
 }
 
-// namespaces makes worlds of network namespaces on one fabric.
+// namespaces makes worlds of network namespaces on one fabric, in the lane of the run.
 func namespaces(t testing.TB) flavour {
-	fabric := nstest.NewFabric(t, 0)
+	fabric, l := nstest.NewFabric(t, 0), lane.Of(t)
 	return flavour{
+		lane:    l,
 		cluster: func(*World) (cluster, error) { return newCluster(), nil },
-		box:     func(i int) (Box, error) { return newNetnsBox(t, fabric, underlayAddr(i)) },
+		box:     func(i int) (Box, error) { return newNetnsBox(t, fabric, underlayAddrs(l, i)) },
 		agent:   newLoopAgent,
 		ping:    echo,
 	}
@@ -44,13 +57,13 @@ func newLoopAgent(w *World, m *Machine) (agent, error) {
 	if !ok {
 		return nil, errors.New("a loop agent watches a cluster in memory only")
 	}
-	watch := func() *Source { return c.watch(m.name, w.prefix, w.now) }
-	return &loopAgent{name: m.name, cluster: c, watch: watch, box: m.box}, nil
+	watch := func() *Source { return c.watch(m.name, w) }
+	return &loopAgent{name: m.name, lane: w.lane, cluster: c, watch: watch, box: m.box}, nil
 }
 
 // echo sends real packets.
-func echo(w *World, from, to *Machine) error {
-	dst, err := w.gateway(to)
+func echo(w *World, f subnet.Family, from, to *Machine) error {
+	dst, err := w.gateway(f, to)
 	if err != nil {
 		return err
 	}
@@ -64,30 +77,30 @@ func echo(w *World, from, to *Machine) error {
 	return box.ns.CanPing(dst)
 }
 
-// gateway is the address of a machine's VXLAN device.
-func (w *World) gateway(m *Machine) (netip.Addr, error) {
+// gateway is the address of a machine's VXLAN device of a family.
+func (w *World) gateway(f subnet.Family, m *Machine) (netip.Addr, error) {
 	r, ok := w.cluster.record(m.name)
 	if !ok {
 		return netip.Addr{}, fmt.Errorf("%s has no Node", m.name)
 	}
-	cidr, err := netip.ParsePrefix(r.CIDR)
+	cidr, err := netip.ParsePrefix(r.Half[f].CIDR)
 	return cidr.Addr(), err
 }
 
 // walk takes a packet through the tables of two fake kernels, as the real one does: route, neighbour, forwarding
 // entry, and at the other end the device that listens there; then back.
-func walk(w *World, from, to *Machine) error {
-	if err := w.halfWalk(from, to); err != nil {
+func walk(w *World, f subnet.Family, from, to *Machine) error {
+	if err := w.halfWalk(f, from, to); err != nil {
 		return fmt.Errorf("request: %w", err)
 	}
-	if err := w.halfWalk(to, from); err != nil {
+	if err := w.halfWalk(f, to, from); err != nil {
 		return fmt.Errorf("answer: %w", err)
 	}
 	return nil
 }
 
-func (w *World) halfWalk(from, to *Machine) error {
-	dst, err := w.gateway(to)
+func (w *World) halfWalk(f subnet.Family, from, to *Machine) error {
+	dst, err := w.gateway(f, to)
 	if err != nil {
 		return err
 	}
@@ -115,8 +128,7 @@ func (w *World) halfWalk(from, to *Machine) error {
 	if port == 0 {
 		port = here.Links[route.Link].Port
 	}
-	under, ok := to.box.Underlay()
-	if !ok || under.Addr != dest.Dst {
+	if to.box.Underlay(f).Addr != dest.Dst {
 		return fmt.Errorf("%s is not at %s", to.name, dest.Dst)
 	}
 	for name, l := range there.Links {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -16,17 +17,20 @@ import (
 	"github.com/weft-cni/weft/backend/underlay"
 	"github.com/weft-cni/weft/backend/vxlan"
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // loopAgent is the daemon's data plane as one loop of this process, put together from the daemon's own parts.
 type loopAgent struct {
 	name    string
+	lane    lane.Lane
 	cluster *Cluster
 	watch   func() *Source
 	box     *counted
 
 	settings Settings
-	mac      string
+	mac      [2]string
+	under    [2]choice // made last
 	source   *Source
 	loop     *backend.Loop
 	stop     context.CancelFunc
@@ -34,11 +38,18 @@ type loopAgent struct {
 	failure  atomic.Pointer[string] // of the last turn
 }
 
+// choice is what counts of a choice of the underlay.
+type choice struct {
+	Link            string
+	Index, MTU      int
+	Addr, Announced netip.Addr
+}
+
 // errNoSnapshot is why a daemon waits that was started without an API server.
 var errNoSnapshot = errors.New("no snapshot yet")
 
-func (a *loopAgent) start(ctx context.Context, settings Settings, mac string) error {
-	a.settings, a.mac = settings, mac
+func (a *loopAgent) start(ctx context.Context, settings Settings, mac [2]string) error {
+	a.settings, a.mac, a.under = settings, mac, [2]choice{}
 	ctx, a.stop = context.WithCancel(ctx)
 	events, err := a.box.Watch(ctx)
 	if err != nil {
@@ -123,30 +134,22 @@ func (a *loopAgent) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	under, err := underlay.Pick(underlay.Options{
-		Iface: []string{underlayDevice}, Overwrite: snapshot.Self.Overwrite[family], PodNetworks: []netip.Prefix{network},
-	}, host)
-	if err != nil {
-		return err
+	errs := a.choose(snapshot.Self, host)
+	if a.under == [2]choice{} {
+		return backend.Join(errs) // none when it waits for a pod CIDR: what is there stays
 	}
-	a.cluster.announce(a.name, Announcement{
-		IP: under.Announced.String(), MAC: a.mac,
-		Port: strconv.Itoa(int(a.settings.Port)), VNI: strconv.Itoa(int(a.settings.VNI)),
-	})
-	if !snapshot.Self.PodCIDRs[family].IsValid() {
-		return nil // waiting for a pod CIDR: what is there stays
-	}
-	want, err := a.plan(snapshot, under)
+	a.announce()
+	want, err := a.plan(snapshot)
 	if err != nil {
-		return err
+		return backend.Join(append(errs, err))
 	}
 	have, err := a.box.Dump(ctx)
 	if err != nil {
 		return err
 	}
-	var errs []error
+	before := len(errs)
 	for _, op := range kernel.Diff(have, want) {
-		if op.Guard && len(errs) > 0 {
+		if op.Guard && len(errs) > before {
 			continue // pods' packets would have nowhere to go
 		}
 		if err := a.box.Apply(ctx, op); err != nil {
@@ -156,17 +159,55 @@ func (a *loopAgent) sync(ctx context.Context) error {
 	return backend.Join(errs)
 }
 
-func (a *loopAgent) plan(snapshot subnet.Snapshot, under underlay.Underlay) (kernel.State, error) {
-	mac, err := subnet.ParseMAC(a.mac)
-	if err != nil {
-		return kernel.State{}, err
+// choose finds the underlay of each family that the node has a part in. One that has none now keeps what it had, as long as
+// that device is there, and stands in nobody's way.
+func (a *loopAgent) choose(self subnet.Self, host kernel.Host) []error {
+	var errs []error
+	for _, f := range a.lane.Families() {
+		if !self.PodCIDRs[f].IsValid() {
+			a.under[f] = choice{}
+			continue
+		}
+		under, err := underlay.Pick(underlay.Options{
+			Family: f, Iface: []string{underlayDevice}, Overwrite: self.Overwrite[f], PodNetworks: []netip.Prefix{lane.Network(f)},
+		}, host)
+		if err == nil {
+			a.under[f] = choice{under.Link, under.Index, under.MTU, under.Addr, under.Announced}
+			continue
+		}
+		errs = append(errs, err)
+		if !slices.ContainsFunc(host.Links, func(l kernel.HostLink) bool { return l.Index == a.under[f].Index }) {
+			a.under[f] = choice{}
+		}
 	}
-	cfg := vxlan.Config{
-		VNI: a.settings.VNI, Port: a.settings.Port, MTU: a.settings.MTU, Networks: [2]netip.Prefix{family: network},
+	return errs
+}
+
+// announce says what the node has now.
+func (a *loopAgent) announce() {
+	said := Announcement{Port: strconv.Itoa(int(a.settings.Port)), VNI: strconv.Itoa(int(a.settings.VNI))}
+	for _, f := range a.lane.Families() {
+		if u := a.under[f]; u.Addr.IsValid() {
+			said.IP[f], said.MAC[f] = u.Announced.String(), a.mac[f]
+		}
 	}
-	cfg.VTEPs[family] = vxlan.VTEP{
-		PodCIDR: snapshot.Self.PodCIDRs[family], Local: under.Addr, Parent: under.Index, ParentName: under.Link,
-		UnderlayMTU: under.MTU, MAC: mac,
+	a.cluster.announce(a.name, said)
+}
+
+func (a *loopAgent) plan(snapshot subnet.Snapshot) (kernel.State, error) {
+	cfg := vxlan.Config{VNI: a.settings.VNI, Port: a.settings.Port, MTU: a.settings.MTU, Networks: networks(a.lane)}
+	for _, f := range a.lane.Families() {
+		u := a.under[f]
+		if !u.Addr.IsValid() {
+			continue
+		}
+		mac, err := subnet.ParseMAC(a.mac[f])
+		if err != nil {
+			return kernel.State{}, err
+		}
+		cfg.VTEPs[f] = vxlan.VTEP{
+			PodCIDR: snapshot.Self.PodCIDRs[f], Local: u.Addr, Parent: u.Index, ParentName: u.Link, UnderlayMTU: u.MTU, MAC: mac,
+		}
 	}
 	return vxlan.Plan(cfg, snapshot)
 }

@@ -8,8 +8,8 @@ type Machine struct {
 	box      *counted
 	agent    agent
 	settings Settings
-	mac      string   // of its VXLAN device
-	former   []uint16 // ports that its daemon found when it was started, and hears besides
+	mac      [2]string // of its VXLAN devices, by family
+	former   []uint16  // ports that its daemon found when it was started, and hears besides
 	alive    bool
 	blind    bool  // it was started while the API was away, and has not seen the cluster yet
 	adopts   bool  // it chose its MAC while it could not be judged: what it announces next counts
@@ -20,8 +20,8 @@ type Machine struct {
 
 // agent is the daemon of one machine. After kill it can be started again.
 type agent interface {
-	// start brings it up. The MAC is the one that it has to use.
-	start(ctx context.Context, settings Settings, mac string) error
+	// start brings it up. The MACs are those that it has to use.
+	start(ctx context.Context, settings Settings, mac [2]string) error
 	// kill ends it at once and leaves everything as it is.
 	kill()
 	// complains reports whether it has something against a Node, or a device, with the given word in it.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // Tables is what a kernel holds of the overlay, in the words of ip and bridge, one sorted list of lines for each kind.
@@ -39,6 +40,28 @@ func (t Tables) sorted() Tables {
 	return t
 }
 
+// of is the part of the tables that is about one family.
+func (t Tables) of(f subnet.Family) Tables {
+	for _, list := range []*[]string{&t.Link, &t.Addr, &t.Neigh, &t.FDB, &t.Route} {
+		var own []string
+		for _, line := range *list {
+			if familyOf(line) == f {
+				own = append(own, line)
+			}
+		}
+		*list = own
+	}
+	return t
+}
+
+// familyOf tells the family of a line: by our device's name, or by the range that a route to elsewhere is for.
+func familyOf(line string) subnet.Family {
+	if strings.Contains(line, "flannel-v6") || strings.HasPrefix(line, "fd") || strings.HasPrefix(line, "blackhole fd") {
+		return subnet.IPv6
+	}
+	return subnet.IPv4
+}
+
 // Settings are the configuration of one node.
 type Settings struct {
 	VNI  uint32
@@ -55,40 +78,44 @@ type Underlay struct {
 	Addr   netip.Addr
 }
 
-// model says what a node's kernel has to hold, straight from the contract: per peer one route, one neighbour and one
-// forwarding entry. It shares no code with what it judges.
-func model(self Record, set Settings, under Underlay, records []Record) Tables {
-	device := fmt.Sprintf("flannel.%d", set.VNI)
-	own := netip.MustParsePrefix(self.CIDR)
-	mtu := cmp.Or(set.MTU, under.MTU) - 50
-	t := Tables{
-		Link: []string{fmt.Sprintf("%s UP mtu %d address %s vxlan id %d local %s dev %s dstport %d nolearning",
-			device, mtu, self.MAC, set.VNI, under.Addr, under.Device, set.Port)},
-		Addr: []string{fmt.Sprintf("%s/32 dev %s", own.Addr(), device)},
+// model says what a node's kernel has to hold of one family, straight from the contract: per peer one route, one neighbour
+// and one forwarding entry. It shares no code with what it judges.
+func model(f subnet.Family, self Record, set Settings, under Underlay, records []Record) Tables {
+	var t Tables
+	own, err := netip.ParsePrefix(self.Half[f].CIDR)
+	if err != nil {
+		return t // a node without a range has no part in the family
 	}
-	for _, r := range peers(self.Name, own, records) {
-		cidr, mac, _ := good(r)
+	device := fmt.Sprintf("%s.%d", [2]string{"flannel", "flannel-v6"}[f], set.VNI)
+	mtu := cmp.Or(set.MTU, under.MTU) - [2]int{50, 70}[f]
+	t.Link = []string{fmt.Sprintf("%s UP mtu %d address %s vxlan id %d local %s dev %s dstport %d nolearning",
+		device, mtu, self.Half[f].MAC, set.VNI, under.Addr, under.Device, set.Port)}
+	t.Addr = []string{fmt.Sprintf("%s/%d dev %s", own.Addr(), own.Addr().BitLen(), device)}
+	for _, r := range peers(f, self.Name, own, records) {
+		cidr, mac, _ := good(f, r)
 		t.Route = append(t.Route, fmt.Sprintf("%s via %s dev %s proto 87 onlink", cidr, cidr.Addr(), device))
 		t.Neigh = append(t.Neigh, fmt.Sprintf("%s dev %s lladdr %s PERMANENT", cidr.Addr(), device, mac))
-		t.FDB = append(t.FDB, fmt.Sprintf("%s dev %s dst %s%s self permanent", mac, device, r.IP, port(r, set)))
+		t.FDB = append(t.FDB, fmt.Sprintf("%s dev %s dst %s%s self permanent", mac, device, r.Half[f].IP, port(r, set)))
 	}
 	return t.sorted()
 }
 
-// peers are the Nodes that a node sends to: those that say what they have to, and do not claim what an older one has. A node
-// has no better right to what it claims itself, but it never sends to who claims the same.
-func peers(self string, own netip.Prefix, records []Record) []Record {
+// peers are the Nodes that a node sends to in a family: those that say what they have to, and do not claim what an older one
+// has. A node has no better right to what it claims itself, but it never sends to who claims the same. What a Node says of the
+// other family does not matter.
+func peers(f subnet.Family, self string, own netip.Prefix, records []Record) []Record {
 	var list []Record
 	var taken []netip.Prefix
 	macs := map[subnet.MAC]string{} // and the address that each belongs to
 	var ownMAC subnet.MAC
 	var ownIP string
 	for _, r := range slices.SortedFunc(slices.Values(records), oldest) {
-		cidr, mac, ok := good(r)
+		cidr, mac, ok := good(f, r)
+		ip := r.Half[f].IP
 		if r.Name == self {
 			cidr = own
 			if ok {
-				ownMAC, ownIP = mac, r.IP
+				ownMAC, ownIP = mac, ip
 			} else {
 				mac = subnet.MAC{}
 			}
@@ -96,18 +123,18 @@ func peers(self string, own netip.Prefix, records []Record) []Record {
 		if r.Name != self && !ok || slices.ContainsFunc(taken, cidr.Overlaps) {
 			continue
 		}
-		if ip, there := macs[mac]; there && mac != (subnet.MAC{}) && ip != r.IP {
+		if other, there := macs[mac]; there && mac != (subnet.MAC{}) && other != ip {
 			continue
 		}
 		taken = append(taken, cidr)
 		if _, there := macs[mac]; !there {
-			macs[mac] = r.IP
+			macs[mac] = ip
 		}
 		list = append(list, r)
 	}
 	return slices.DeleteFunc(list, func(r Record) bool {
-		cidr, mac, _ := good(r)
-		return r.Name == self || cidr.Overlaps(own) || ownIP != "" && (r.IP == ownIP || mac == ownMAC)
+		cidr, mac, _ := good(f, r)
+		return r.Name == self || cidr.Overlaps(own) || ownIP != "" && (r.Half[f].IP == ownIP || mac == ownMAC)
 	})
 }
 
@@ -128,19 +155,20 @@ func port(r Record, set Settings) string {
 	return " port " + peer
 }
 
-// good reads what makes a Node a peer.
-func good(r Record) (netip.Prefix, subnet.MAC, bool) {
-	cidr, err := netip.ParsePrefix(r.CIDR)
+// good reads what makes a Node a peer in a family.
+func good(f subnet.Family, r Record) (netip.Prefix, subnet.MAC, bool) {
+	h, network := r.Half[f], lane.Network(f)
+	cidr, err := netip.ParsePrefix(h.CIDR)
 	if err != nil || cidr != cidr.Masked() || !network.Contains(cidr.Addr()) || cidr.Bits() < network.Bits() {
 		return netip.Prefix{}, subnet.MAC{}, false
 	}
-	data := struct{ VtepMAC string }{r.MAC}
-	if r.Data != "" && json.Unmarshal([]byte(r.Data), &data) != nil {
+	data := struct{ VtepMAC string }{h.MAC}
+	if h.Data != "" && json.Unmarshal([]byte(h.Data), &data) != nil {
 		return netip.Prefix{}, subnet.MAC{}, false
 	}
 	mac, err := subnet.ParseMAC(data.VtepMAC)
-	ip, iperr := netip.ParseAddr(r.IP)
-	ok := err == nil && iperr == nil && ip.Is4() && r.Managed == "true" && r.Type == "vxlan"
+	ip, iperr := netip.ParseAddr(h.IP)
+	ok := err == nil && iperr == nil && subnet.FamilyOf(ip) == f && r.Managed == "true" && r.Type == "vxlan"
 	return cidr, mac, ok
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
@@ -17,15 +18,15 @@ type netnsBox struct {
 	*kernel.Conn
 	ns     *nstest.NS
 	fabric *nstest.Fabric
-	port   int        // of the fabric's switch
-	addr   netip.Addr // underlay address
+	port   int            // of the fabric's switch
+	addrs  []netip.Prefix // underlay addresses
 }
 
 // newNetnsBox hangs a machine on the fabric.
-func newNetnsBox(t testing.TB, f *nstest.Fabric, addr netip.Addr) (*netnsBox, error) {
-	b := &netnsBox{ns: f.Add(), fabric: f, port: len(f.Nodes), addr: addr}
+func newNetnsBox(t testing.TB, f *nstest.Fabric, addrs []netip.Prefix) (*netnsBox, error) {
+	b := &netnsBox{ns: f.Add(), fabric: f, port: len(f.Nodes), addrs: addrs}
 	b.ns.IP("addr flush dev eth0")
-	b.ns.IP("addr add " + addr.String() + "/16 dev eth0")
+	b.number()
 	conn, err := kernel.OpenAt(b.ns.FD())
 	if err != nil {
 		return nil, err
@@ -33,6 +34,16 @@ func newNetnsBox(t testing.TB, f *nstest.Fabric, addr netip.Addr) (*netnsBox, er
 	t.Cleanup(conn.Close)
 	b.Conn = conn
 	return b, nil
+}
+
+// number gives the network card its addresses. Those of IPv6 stay when it goes down for a while, as with a network manager.
+func (h *netnsBox) number() {
+	for _, a := range h.addrs {
+		if a.Addr().Is6() {
+			h.ns.SetSysctl("net.ipv6.conf."+underlayDevice+".keep_addr_on_down", "1")
+		}
+		h.ns.IP("addr add " + a.String() + " dev " + underlayDevice)
+	}
 }
 
 // Do implements Box.
@@ -43,7 +54,7 @@ func (h *netnsBox) Do(command string) error {
 		return nil
 	case "plug":
 		h.fabric.Attach(h.ns, underlayDevice, h.fabric.Port(h.port))
-		h.ns.IP("addr add " + h.addr.String() + "/16 dev eth0")
+		h.number()
 		return nil
 	}
 	_, err := h.ns.Try(strings.Fields(command)...)
@@ -65,16 +76,21 @@ func (h *netnsBox) Tables() (Tables, error) {
 			}
 		}
 		for _, a := range l.Addrs {
-			if strings.HasPrefix(l.Name, "flannel") && a.Family == "inet" {
+			if strings.HasPrefix(l.Name, "flannel") && a.Scope != "link" {
 				t.Addr = append(t.Addr, fmt.Sprintf("%s/%d dev %s", a.Local, a.Bits, l.Name))
 			}
 		}
 	}
-	if t.Neigh, err = h.list(nil, "", "ip", "-4", "neigh", "show", "nud", "permanent"); err != nil {
-		return t, err
+	for _, f := range h.families() {
+		flag := [2]string{"-4", "-6"}[f]
+		if t.Neigh, err = h.list(t.Neigh, "", "ip", flag, "neigh", "show", "nud", "permanent"); err != nil {
+			return t, err
+		}
+		if t.Route, err = h.list(t.Route, "", "ip", flag, "route", "show", "table", "main"); err != nil {
+			return t, err
+		}
 	}
-	t.Route, err = h.list(nil, "", "ip", "-4", "route", "show", "table", "main")
-	return t.sorted(), err
+	return t.sorted(), nil
 }
 
 // list runs a command and keeps its lines about our devices. bridge leaves the device out when it was asked for one.
@@ -89,8 +105,8 @@ func (h *netnsBox) list(lines []string, device string, command ...string) ([]str
 			words = append([]string{words[0], "dev", device}, words[1:]...)
 		}
 		text := strings.Join(words, " ")
-		if strings.Contains(text, " dev flannel") || strings.Contains(text, " proto 87") {
-			lines = append(lines, text)
+		if strings.Contains(text, " dev flannel") && !strings.Contains(text, " proto kernel") || strings.Contains(text, " proto 87") {
+			lines = append(lines, plain(text))
 		}
 	}
 	return lines, nil
@@ -116,6 +132,7 @@ type ipLink struct {
 		Family string `json:"family"`
 		Local  string `json:"local"`
 		Bits   int    `json:"prefixlen"`
+		Scope  string `json:"scope"`
 	} `json:"addr_info"`
 }
 
@@ -148,19 +165,34 @@ func (h *netnsBox) links() ([]ipLink, error) {
 }
 
 // Underlay implements Box: stories have their underlay on eth0.
-func (h *netnsBox) Underlay() (Underlay, bool) {
+func (h *netnsBox) Underlay(f subnet.Family) Underlay {
 	links, err := h.links()
 	if err != nil {
-		return Underlay{}, false
+		return Underlay{}
 	}
 	for _, l := range links {
-		if l.Name != underlayDevice || len(l.Addrs) == 0 || l.Addrs[0].Family != "inet" {
-			continue
+		for _, a := range l.Addrs {
+			addr, err := netip.ParseAddr(a.Local)
+			if l.Name == underlayDevice && a.Scope != "link" && err == nil && subnet.FamilyOf(addr) == f {
+				return Underlay{Device: l.Name, MTU: l.MTU, Addr: addr}
+			}
 		}
-		addr, err := netip.ParseAddr(l.Addrs[0].Local)
-		return Underlay{Device: l.Name, MTU: l.MTU, Addr: addr}, err == nil
 	}
-	return Underlay{}, false
+	return Underlay{}
+}
+
+// families are those that the machine has an underlay address of.
+func (h *netnsBox) families() []subnet.Family {
+	var list []subnet.Family
+	for _, a := range h.addrs {
+		list = append(list, subnet.FamilyOf(a.Addr()))
+	}
+	return list
+}
+
+// plain takes out of a route what every one of IPv6 has and none of IPv4.
+func plain(route string) string {
+	return strings.NewReplacer(" metric 1024", "", " pref medium", "").Replace(route)
 }
 
 // underlayDevice is the name of the underlay device of every machine.

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,12 +18,14 @@ import (
 	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/apiserver"
+	"github.com/weft-cni/weft/tests/lane"
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
 // processAgent is the whole daemon as a process of its own, in the machine's namespace. Killing it is a SIGKILL.
 type processAgent struct {
 	name       string
+	lane       lane.Lane
 	program    string
 	dir        string // its files: /etc, /run and /var of the machine
 	kubeconfig string
@@ -36,13 +39,13 @@ func processes(t testing.TB, api *apiserver.API, program string) flavour {
 	f := namespaces(t)
 	f.rules = (&rulesModel{scratch: nstest.New(t)}).judge
 	f.cluster = func(w *World) (cluster, error) { return newAPICluster(api, w.prefix) }
-	f.agent = func(_ *World, m *Machine) (agent, error) {
+	f.agent = func(w *World, m *Machine) (agent, error) {
 		box, ok := m.box.Box.(*netnsBox)
 		if !ok {
 			return nil, errors.New("a process lives in a namespace only")
 		}
 		url := api.Proxy.Listen(t, box.ns, "127.0.0.1:0")
-		a := &processAgent{name: m.name, program: program, dir: t.TempDir(), kubeconfig: api.KubeconfigFor(url), box: box}
+		a := &processAgent{name: m.name, lane: w.lane, program: program, dir: t.TempDir(), kubeconfig: api.KubeconfigFor(url), box: box}
 		t.Cleanup(a.kill)
 		return a, nil
 	}
@@ -64,12 +67,12 @@ func (a *processAgent) path(name string) string { return filepath.Join(a.dir, na
 
 // start implements agent. The daemon takes its MAC from the device that is there, or from its Node; the story puts it
 // into the Node beforehand.
-func (a *processAgent) start(_ context.Context, settings Settings, _ string) error {
-	conf := fmt.Sprintf(`{"Network": %q, "Backend": {"Type": "vxlan", "VNI": %d, "Port": %d`, network, settings.VNI, settings.Port)
+func (a *processAgent) start(_ context.Context, settings Settings, _ [2]string) error {
+	conf := fmt.Sprintf(`{"Type": "vxlan", "VNI": %d, "Port": %d`, settings.VNI, settings.Port)
 	if settings.MTU != 0 {
 		conf += fmt.Sprintf(`, "MTU": %d`, settings.MTU)
 	}
-	if err := os.WriteFile(a.path("net-conf.json"), []byte(conf+"}}"), 0o600); err != nil {
+	if err := os.WriteFile(a.path("net-conf.json"), []byte(a.lane.NetConf(conf+"}")), 0o600); err != nil {
 		return err
 	}
 	log, err := os.OpenFile(a.path("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -162,19 +165,19 @@ func (a *processAgent) log() string {
 	return strings.TrimSpace(string(text))
 }
 
-// chosenMAC is the MAC that a daemon has to use that starts now: that of its device, so that no peer has to learn
-// anything, else the one that its Node announces.
-func chosenMAC(w *World, m *Machine) string {
+// chosenMAC is the MACs that a daemon has to use that starts now: those of its devices, so that no peer has to learn
+// anything, else those that its Node announces.
+func chosenMAC(w *World, m *Machine) [2]string {
 	have, err := m.box.Dump(context.Background())
-	if err == nil {
-		if l, ok := have.Links[kernel.DeviceName(family, m.settings.VNI)]; ok && l.Kind == "vxlan" && l.MAC != (subnet.MAC{}) {
-			return l.MAC.String()
+	r, _ := w.cluster.record(m.name)
+	macs := m.mac
+	for _, f := range w.lane.Families() {
+		macs[f] = cmp.Or(r.Half[f].MAC, macs[f])
+		if l := have.Links[kernel.DeviceName(f, m.settings.VNI)]; err == nil && l.Kind == "vxlan" && l.MAC != (subnet.MAC{}) {
+			macs[f] = l.MAC.String()
 		}
 	}
-	if r, ok := w.cluster.record(m.name); ok && r.MAC != "" {
-		return r.MAC
-	}
-	return m.mac
+	return macs
 }
 
 // formerPorts are what a daemon that starts now finds: the ports of its devices, and the one that its Node announces.

@@ -6,12 +6,15 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // generator writes a story without end: Nodes come, change and go, daemons die, and somebody keeps breaking things on
 // the machines. The same seed writes the same story. It follows what it has done, so that each line makes sense.
 type generator struct {
 	rng       *rand.Rand
+	lane      lane.Lane
 	machines  []string
 	dead      map[string]bool
 	unplugged map[string]bool
@@ -21,9 +24,9 @@ type generator struct {
 	fresh     int  // numbers given out for MACs and addresses that nobody had before
 }
 
-func newGenerator(seed uint64, machines int) *generator {
+func newGenerator(seed uint64, l lane.Lane, machines int) *generator {
 	g := &generator{
-		rng: rand.New(rand.NewPCG(seed, 0)), dead: map[string]bool{}, unplugged: map[string]bool{}, peers: map[string]bool{},
+		rng: rand.New(rand.NewPCG(seed, 0)), lane: l, dead: map[string]bool{}, unplugged: map[string]bool{}, peers: map[string]bool{},
 	}
 	for i := range machines {
 		g.machines = append(g.machines, fmt.Sprintf("n%d", i+1))
@@ -71,11 +74,21 @@ func (g *generator) next() string {
 				continue
 			}
 			if line := e.write(g); line != "" {
-				return line
+				return g.half(line)
 			}
 			break
 		}
 	}
+}
+
+// half makes a line be about one family alone, now and then, where there are two: what can be set apart, can break apart.
+func (g *generator) half(line string) string {
+	word, _, _ := strings.Cut(line, " ")
+	apart := word == "peer" || word == "set" || word == "do" && !strings.Contains(line, "plug")
+	if g.lane != lane.Dual || !apart || g.rng.IntN(3) > 0 {
+		return line
+	}
+	return g.pick("ipv4: ", "ipv6: ") + line
 }
 
 // last brings everything back, so that all machines can be judged.

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/kube"
 )
 
@@ -18,51 +20,84 @@ type Record struct {
 	Name    string
 	UID     string
 	Created time.Time
-	CIDR    string
-	IP      string // public-ip
-	MAC     string
 	Type    string // backend-type
 	VNI     string
 	Port    string // backend-port; empty as flannel leaves it
-	Data    string // backend-data, in place of what VNI and MAC give
 	Managed string // kube-subnet-manager
+
+	Half [2]Half // by family; the zero value has no part in it
+}
+
+// Half is what a Record says of one family.
+type Half struct {
+	CIDR string
+	IP   string // public-ip
+	MAC  string
+	Data string // backend-data, in place of what VNI and MAC give
 
 	Overwrite string // public-ip-overwrite: what an administrator wants to be announced instead
 }
 
-// node renders the record as the API server would hold it.
+// keys are the annotations of a family, by what a Half calls them.
+func keys(f subnet.Family) (ip, data, overwrite string) {
+	return [2]string{"public-ip", "public-ipv6"}[f], [2]string{"backend-data", "backend-v6-data"}[f],
+		[2]string{"public-ip-overwrite", "public-ipv6-overwrite"}[f]
+}
+
+// node renders the record as the API server would hold it. Every other Node has its IPv6 range first.
 func (r Record) node(prefix kube.Prefix) *corev1.Node {
-	data := r.Data
-	if data == "" {
-		data = fmt.Sprintf(`{"VNI":%s,"VtepMAC":"%s"}`, r.VNI, r.MAC)
-	}
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: r.Name, UID: types.UID(r.UID), CreationTimestamp: metav1.NewTime(r.Created), Annotations: map[string]string{},
 	}}
-	for key, value := range map[string]string{
-		"kube-subnet-manager": r.Managed, "backend-type": r.Type, "backend-data": data, "public-ip": r.IP, "backend-port": r.Port,
-		"public-ip-overwrite": r.Overwrite,
-	} {
+	set := func(key, value string) {
 		if value != "" {
 			n.Annotations[prefix.Key(key)] = value
 		}
 	}
-	if r.CIDR != "" {
-		n.Spec.PodCIDR, n.Spec.PodCIDRs = r.CIDR, []string{r.CIDR}
+	set("kube-subnet-manager", r.Managed)
+	set("backend-type", r.Type)
+	set("backend-port", r.Port)
+	for _, f := range subnet.Families() {
+		h := r.Half[f]
+		if h == (Half{}) {
+			continue
+		}
+		ip, data, overwrite := keys(f)
+		set(ip, h.IP)
+		set(data, cmp.Or(h.Data, fmt.Sprintf(`{"VNI":%s,"VtepMAC":"%s"}`, r.VNI, h.MAC)))
+		set(overwrite, h.Overwrite)
+		if h.CIDR != "" {
+			n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, h.CIDR)
+		}
+	}
+	if last := len(r.Name) - 1; last >= 0 && r.Name[last]%2 == 0 {
+		slices.Reverse(n.Spec.PodCIDRs)
+	}
+	if len(n.Spec.PodCIDRs) > 0 {
+		n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
 	}
 	return n
 }
 
-// set changes one field by its name in a script.
-func (r *Record) set(key, value string) error {
-	fields := map[string]*string{
-		"cidr": &r.CIDR, "ip": &r.IP, "mac": &r.MAC, "type": &r.Type, "vni": &r.VNI, "port": &r.Port, "data": &r.Data,
-		"managed": &r.Managed, "overwrite": &r.Overwrite,
+// set changes one field by its name in a script, and with it the same one of all the families that are named.
+func (r *Record) set(key, value string, families ...subnet.Family) error {
+	fields := map[string]*string{"type": &r.Type, "vni": &r.VNI, "port": &r.Port, "managed": &r.Managed}
+	if field, ok := fields[key]; ok {
+		*field = value
+		return nil
 	}
-	field, ok := fields[key]
-	if !ok {
-		return fmt.Errorf("set %s of node %s: want one of %v", key, r.Name, slices.Sorted(maps.Keys(fields)))
+	for _, f := range families {
+		h := &r.Half[f]
+		halves := map[string]*string{"cidr": &h.CIDR, "ip": &h.IP, "mac": &h.MAC, "data": &h.Data, "overwrite": &h.Overwrite}
+		field, ok := halves[key]
+		if !ok {
+			return fmt.Errorf("set %s of node %s: want one of %v", key, r.Name,
+				slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Keys(fields)), slices.Collect(maps.Keys(halves))))))
+		}
+		*field = in(f, value)
 	}
-	*field = value
 	return nil
 }
+
+// cidrs are the ranges of a record, by family.
+func (r Record) cidrs() [2]string { return [2]string{r.Half[0].CIDR, r.Half[1].CIDR} }

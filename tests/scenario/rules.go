@@ -13,6 +13,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/weft-cni/weft/backend/traffic"
+	"github.com/weft-cni/weft/tests/lane"
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
@@ -25,24 +26,26 @@ func (r *rulesModel) judge(w *World, m *Machine, node Record) error {
 	if !ok {
 		return errors.New("only a namespace has rules")
 	}
-	own, err := netip.ParsePrefix(node.CIDR)
-	if err != nil {
-		return err
-	}
 	cfg := traffic.Config{
-		Nets:       [2]traffic.Net{family: {Network: network, PodCIDR: own}},
 		Masquerade: true, RandomFully: true, Forward: true, ForwardPlace: traffic.PlaceAuto, Port: m.settings.Port,
 	}
-	for _, p := range peers(m.name, own, w.cluster.view()) {
-		port, err := strconv.ParseUint(cmp.Or(p.Port, strconv.Itoa(int(m.settings.Port))), 10, 16)
+	for _, f := range w.lane.Families() {
+		own, err := netip.ParsePrefix(node.Half[f].CIDR)
 		if err != nil {
-			return err
+			continue // the node has no part in the family
 		}
-		ip, err := netip.ParseAddr(p.IP)
-		if err != nil {
-			return err
+		cfg.Nets[f] = traffic.Net{Network: lane.Network(f), PodCIDR: own}
+		for _, p := range peers(f, m.name, own, w.cluster.view()) {
+			port, err := strconv.ParseUint(cmp.Or(p.Port, strconv.Itoa(int(m.settings.Port))), 10, 16)
+			if err != nil {
+				return err
+			}
+			ip, err := netip.ParseAddr(p.Half[f].IP)
+			if err != nil {
+				return err
+			}
+			cfg.Peers = append(cfg.Peers, netip.AddrPortFrom(ip, uint16(port)))
 		}
-		cfg.Peers = append(cfg.Peers, netip.AddrPortFrom(ip, uint16(port)))
 	}
 	have, err := table(box.ns)
 	if err != nil {

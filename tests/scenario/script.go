@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/tools/txtar"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // verb is one word of the scripts.
@@ -40,6 +42,7 @@ func verbs() map[string]verb {
 type story struct {
 	*World
 	sections map[string]string
+	families []subnet.Family // that the line is about
 }
 
 // play runs a script to its end, or to its first error, which names the line.
@@ -58,10 +61,19 @@ func (w *World) play(archive *txtar.Archive) error {
 	return nil
 }
 
-// line plays one line; empty ones and comments are nothing.
+// line plays one line; empty ones and comments are nothing. It is about all families of the lane, unless it begins with one
+// of them: "ipv6: do n1 ip link del flannel.1".
 func (s *story) line(line string) error {
 	words := strings.Fields(line)
 	if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+		return nil
+	}
+	s.families = s.lane.Families()
+	if name, one := strings.CutSuffix(words[0], ":"); one {
+		words = words[1:]
+		s.families = slices.DeleteFunc(s.families, func(f subnet.Family) bool { return strings.ToLower(f.String()) != name })
+	}
+	if len(s.families) == 0 || len(words) == 0 {
 		return nil
 	}
 	known := verbs()

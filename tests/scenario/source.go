@@ -7,12 +7,8 @@ import (
 
 	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/kube"
+	"github.com/weft-cni/weft/tests/lane"
 )
-
-// family is the address family of every story, and network its pod network.
-const family = subnet.IPv4
-
-var network = netip.MustParsePrefix("10.244.0.0/16")
 
 // Source is one node's watch of the cluster. It reads Nodes with the daemon's own parser and resolver; only the
 // transport in between is left out.
@@ -29,11 +25,20 @@ type Source struct {
 	synced bool
 }
 
+// networks are the pod networks of a lane, by family.
+func networks(l lane.Lane) [2]netip.Prefix {
+	var all [2]netip.Prefix
+	for _, f := range l.Families() {
+		all[f] = lane.Network(f)
+	}
+	return all
+}
+
 // watch subscribes a node.
-func (c *Cluster) watch(name string, prefix kube.Prefix, now func() time.Time) *Source {
+func (c *Cluster) watch(name string, w *World) *Source {
 	s := &Source{
-		cluster: c, name: name, changed: make(chan struct{}, 1), now: now,
-		rules: kube.Rules{Prefix: prefix, BackendType: "vxlan", Networks: [2]netip.Prefix{network}},
+		cluster: c, name: name, changed: make(chan struct{}, 1), now: w.now,
+		rules: kube.Rules{Prefix: w.prefix, BackendType: "vxlan", Networks: networks(w.lane)},
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

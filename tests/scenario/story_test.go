@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 
 	"golang.org/x/tools/txtar"
+
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // stories reads the scripts.
@@ -35,6 +37,13 @@ func playsOn(a *txtar.Archive, flavour string) bool {
 	return !limited || strings.Contains(list, flavour)
 }
 
+// playsIn reports whether a story is for a lane: it is, unless it says "# lanes: " and names others.
+func playsIn(a *txtar.Archive, l lane.Lane) bool {
+	_, rest, limited := strings.Cut(string(a.Comment), "# lanes: ")
+	list, _, _ := strings.Cut(rest, "\n")
+	return !limited || strings.Contains(list, string(l))
+}
+
 func tell(t *testing.T, a *txtar.Archive, f flavour) {
 	t.Helper()
 	w, err := newWorld(f)
@@ -48,13 +57,15 @@ func tell(t *testing.T, a *txtar.Archive, f flavour) {
 }
 
 func TestStoriesOnFakeKernels(t *testing.T) {
-	for name, a := range stories(t) {
-		if !playsOn(a, "fakes") {
-			continue
+	for _, l := range lane.Lanes() {
+		for name, a := range stories(t) {
+			if !playsOn(a, "fakes") || !playsIn(a, l) {
+				continue
+			}
+			t.Run(string(l)+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { tell(t, a, fakes(l)) })
+			})
 		}
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { tell(t, a, fakes()) })
-		})
 	}
 }
 

@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 func (s *story) node(args []string) error {
 	for _, name := range args {
-		if err := s.addMachine(name); err != nil {
+		if err := s.addMachine(name, s.families); err != nil {
 			return err
 		}
 	}
@@ -48,8 +50,8 @@ func (s *story) peers(names string, settings []string) error {
 		}
 	}
 	for i := from; i <= to; i++ {
-		r := defaultRecord(fmt.Sprintf("n%d", i), i)
-		if err := assign(settings, r.set); err != nil {
+		r := defaultRecord(fmt.Sprintf("n%d", i), i, s.families)
+		if err := assign(settings, s.setter(&r)); err != nil {
 			return err
 		}
 		if err := s.cluster.put(r); err != nil {
@@ -77,7 +79,12 @@ func (s *story) set(args []string) error {
 	if len(args) < 2 {
 		return errors.New("want a name and KEY=VALUE")
 	}
-	return s.cluster.change(args[0], func(r *Record) error { return assign(args[1:], r.set) })
+	return s.cluster.change(args[0], func(r *Record) error { return assign(args[1:], s.setter(r)) })
+}
+
+// setter changes a record in the families that the line is about.
+func (s *story) setter(r *Record) func(key, value string) error {
+	return func(key, value string) error { return r.set(key, value, s.families...) }
 }
 
 func (s *story) leave(args []string) error {
@@ -120,16 +127,18 @@ func (s *story) start(args []string) error {
 	if m.alive {
 		return errors.New("it is running")
 	}
-	if err := assign(args[1:], m.set); err != nil {
+	if err := assign(args[1:], func(key, value string) error { return m.set(key, value, s.families) }); err != nil {
 		return err
 	}
 	return s.World.start(m)
 }
 
 // set changes a setting of the daemon.
-func (m *Machine) set(key, value string) error {
+func (m *Machine) set(key, value string, families []subnet.Family) error {
 	if key == "mac" {
-		m.mac = value
+		for _, f := range families {
+			m.mac[f] = in(f, value)
+		}
 		return nil
 	}
 	n, err := strconv.Atoi(value)
@@ -155,7 +164,14 @@ func (s *story) do(args []string) error {
 		return err
 	}
 	m.unruly = m.unruly || args[1] == "nft"
-	return m.box.Do(strings.Join(args[1:], " "))
+	var errs []error
+	done := map[string]bool{} // what is the same in all families is done once
+	for _, f := range s.families {
+		if command := in(f, strings.Join(args[1:], " ")); !done[command] {
+			errs, done[command] = append(errs, m.box.Do(command)), true
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (s *story) fail(args []string) error {
@@ -211,9 +227,12 @@ func (s *story) writes(args []string) error {
 	if err != nil {
 		return err
 	}
-	_, ok := m.agent.(inspected)
-	if got := strconv.FormatInt(m.wrote, 10); ok && got != args[1] {
-		return fmt.Errorf("there were %s", got)
+	want, err := strconv.Atoi(args[1])
+	if _, ok := m.agent.(inspected); err != nil || !ok {
+		return err
+	}
+	if want *= len(s.families); m.wrote != int64(want) {
+		return fmt.Errorf("there were %d, not %d", m.wrote, want)
 	}
 	return nil
 }
@@ -232,12 +251,14 @@ func (s *story) expect(args []string) error {
 		if err != nil {
 			return err
 		}
-		list, err := have.kind(args[1])
-		if err != nil {
-			return err
-		}
-		if diff := cmp.Diff(want, lines(list)); diff != "" {
-			return fmt.Errorf("kernel (+) differs from the section (-):\n%s", diff)
+		for _, f := range s.families {
+			list, err := have.of(f).kind(args[1])
+			if err != nil {
+				return err
+			}
+			if diff := cmp.Diff(sortedLines(inSection(f, want)), lines(list)); diff != "" {
+				return fmt.Errorf("kernel (+) differs from the section (-):\n%s", diff)
+			}
 		}
 		return nil
 	})
@@ -267,13 +288,22 @@ func (s *story) ping(args []string) error {
 	}
 	lost := len(args) > 2 && args[2] == "lost"
 	return s.within(func() error {
-		err := s.flavour.ping(s.World, from, to)
-		if lost && err == nil {
-			return errors.New("the packet arrived")
+		for _, f := range s.families {
+			err := s.flavour.ping(s.World, f, from, to)
+			if lost && err == nil {
+				return errors.New("the packet arrived")
+			}
+			if !lost && err != nil {
+				return err
+			}
 		}
-		if lost {
-			return nil
-		}
-		return err
+		return nil
 	})
+}
+
+// sortedLines sorts the lines of a text: in another family's terms they may have another order.
+func sortedLines(text string) string {
+	list := slices.Collect(strings.Lines(text))
+	slices.Sort(list)
+	return strings.Join(list, "")
 }

@@ -1,18 +1,16 @@
 package scenario
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
-
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/kube"
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // patience is the promise of the contract: after whatever happens, the kernel is right within this time.
@@ -24,6 +22,7 @@ type World struct {
 	cancel   context.CancelFunc
 	cluster  cluster
 	away     bool // the API is
+	lane     lane.Lane
 	prefix   kube.Prefix
 	machines map[string]*Machine
 	flavour  flavour
@@ -32,13 +31,14 @@ type World struct {
 
 // flavour says what a world is made of.
 type flavour struct {
+	lane    lane.Lane
 	cluster func(w *World) (cluster, error)
-	// box makes machine number i, counted from 1. Its underlay address is underlayAddr(i).
+	// box makes machine number i, counted from 1. Its underlay addresses are underlayAddr(f, i).
 	box func(i int) (Box, error)
 	// agent makes the daemon of a machine, not started yet.
 	agent func(w *World, m *Machine) (agent, error)
-	// ping reports whether a packet from one machine reaches the device of another.
-	ping func(w *World, from, to *Machine) error
+	// ping reports whether a packet of a family from one machine reaches the device of another.
+	ping func(w *World, f subnet.Family, from, to *Machine) error
 	// rules is what is wrong with a machine's traffic rules; nil where there are none.
 	rules func(w *World, m *Machine, node Record) error
 	// virtual says that sleeping costs nothing.
@@ -52,7 +52,7 @@ func newWorld(f flavour) (*World, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &World{ctx: ctx, cancel: cancel, prefix: prefix, machines: map[string]*Machine{}, flavour: f}
+	w := &World{ctx: ctx, cancel: cancel, lane: f.lane, prefix: prefix, machines: map[string]*Machine{}, flavour: f}
 	w.cluster, err = f.cluster(w)
 	return w, err
 }
@@ -68,23 +68,27 @@ func (w *World) end() {
 // now is the time for everybody in the world.
 func (w *World) now() time.Time { return time.Now().Add(time.Duration(w.skipped.Load())) }
 
-// addMachine makes a machine with its Node, and starts its daemon.
-func (w *World) addMachine(name string) error {
+// addMachine makes a machine with its Node, which has a part in some families, and starts its daemon.
+func (w *World) addMachine(name string, families []subnet.Family) error {
 	i, err := number(name)
 	if err != nil {
 		return err
 	}
-	r := defaultRecord(name, i)
+	r := defaultRecord(name, i, families)
 	box, err := w.flavour.box(i)
 	if err != nil {
 		return err
 	}
-	m := &Machine{name: name, box: &counted{Box: box}, mac: r.MAC, settings: Settings{VNI: 1, Port: 4789}}
+	m := &Machine{name: name, box: &counted{Box: box}, settings: Settings{VNI: 1, Port: 4789}}
 	if m.agent, err = w.flavour.agent(w, m); err != nil {
 		return err
 	}
 	w.machines[name] = m
-	r.IP, r.Type, r.Managed = "", "", "" // it announces these itself
+	for _, f := range w.lane.Families() { // also of those that it may have a part in later
+		m.mac[f] = in(f, defaultMAC(i))
+		r.Half[f].IP = ""
+	}
+	r.Type, r.Managed = "", "" // it announces these itself, and its addresses
 	if err := w.cluster.put(r); err != nil {
 		return err
 	}
@@ -152,90 +156,18 @@ func number(name string) (int, error) {
 }
 
 // defaultRecord is node number i as a story has it unless it says otherwise.
-func defaultRecord(name string, i int) Record {
-	return Record{
-		Name: name, CIDR: fmt.Sprintf("10.244.%d.%d/%d", i/256+i%256, 0, 24), IP: underlayAddr(i).String(),
-		MAC: fmt.Sprintf("0a:00:00:00:%02x:%02x", i/256, i%256), Type: "vxlan", VNI: "1", Port: "4789", Managed: "true",
+func defaultRecord(name string, i int, families []subnet.Family) Record {
+	r := Record{Name: name, Type: "vxlan", VNI: "1", Port: "4789", Managed: "true"}
+	for _, f := range families {
+		r.Half[f] = Half{
+			CIDR: in(f, fmt.Sprintf("10.244.%d.%d/%d", i/256+i%256, 0, 24)), IP: underlayAddr(f, i).String(), MAC: in(f, defaultMAC(i)),
+		}
 	}
+	return r
 }
 
-// living lists the machines whose kernel can be compared with the model: the daemon runs and has seen the cluster, and
-// it has a Node and an underlay.
-func (w *World) living() []*Machine {
-	var list []*Machine
-	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
-		m := w.machines[name]
-		_, there := w.cluster.record(name)
-		if _, under := m.box.Underlay(); m.alive && !m.blind && there && under {
-			list = append(list, m)
-		}
-	}
-	return list
-}
-
-// compare is the difference between a machine's kernel and the model, or nil.
-func (w *World) compare(m *Machine, records []Record) error {
-	have, err := m.box.Tables()
-	if err != nil {
-		return err
-	}
-	under, ok := m.box.Underlay()
-	if !ok {
-		return errors.New("the underlay is not there")
-	}
-	var node Record
-	for _, r := range records {
-		if r.Name == m.name {
-			node = r
-		}
-	}
-	if node.CIDR == "" {
-		return fmt.Errorf("%s is not among the %d Nodes that are served", m.name, len(records))
-	}
-	if m.adopts && node.Port != "" {
-		m.mac, m.adopts = node.MAC, false
-	}
-	self := node
-	self.MAC = m.mac
-	if diff := gocmp.Diff(model(self, m.settings, under, records), have); diff != "" {
-		return fmt.Errorf("%s: kernel (+) differs from the model (-):\n%s", m.name, diff)
-	}
-	if m.unruly && w.flavour.rules != nil {
-		if err := w.flavour.rules(w, m, node); err != nil {
-			return err
-		}
-	}
-	return w.announced(m, node, under)
-}
-
-// announced is what is wrong with a machine's announcement, or nil. While the API is away, nothing can be said.
-func (w *World) announced(m *Machine, node Record, under Underlay) error {
-	node.Data = "" // holds what VNI and MAC are
-	want := node
-	want.IP, want.MAC, want.VNI = cmp.Or(node.Overwrite, under.Addr.String()), m.mac, fmt.Sprint(m.settings.VNI)
-	want.Port, want.Type, want.Managed = fmt.Sprint(m.settings.Port), "vxlan", "true"
-	if diff := gocmp.Diff(want, node); diff != "" && !w.away {
-		return fmt.Errorf("%s: announcement (+) is not as it should be (-):\n%s", m.name, diff)
-	}
-	return nil
-}
-
-// synced waits until every living machine's kernel is as the model says of one and the same moment: while a machine
-// announces itself, what the others need is about to change.
-func (w *World) synced() error {
-	return w.within(func() error {
-		records := w.cluster.view()
-		for _, m := range w.living() {
-			if err := w.compare(m, records); err != nil {
-				return err
-			}
-		}
-		if diff := gocmp.Diff(records, w.cluster.view()); diff != "" {
-			return fmt.Errorf("the cluster changes:\n%s", diff)
-		}
-		return nil
-	})
-}
+// defaultMAC is the MAC of node number i, in the terms of stories.
+func defaultMAC(i int) string { return fmt.Sprintf("0a:00:00:00:%02x:%02x", i/256, i%256) }
 
 // within waits until a condition holds, but not longer than the promise allows. What counts is time in which a calm machine would have answered: a pause that
 // lasts much longer than asked for, or a condition that takes long to look at, says that others use the machine.
