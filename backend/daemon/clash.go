@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"errors"
 	"net/netip"
 	"slices"
 
@@ -22,26 +21,12 @@ func cloned(mac subnet.MAC, announced netip.Addr, f subnet.Family, s subnet.Snap
 	})
 }
 
-// shared tells that another node announces our address, unless that was asked for.
-func (p *plane) shared(a applied) error {
+// shared tells that another node announces our address of a family, unless that was asked for.
+func (p *plane) shared(u underlay.Underlay, s subnet.Snapshot) error {
 	if p.cfg.Iface.AllowShared {
 		return nil
 	}
-	var errs []error
-	for _, f := range subnet.Families() {
-		errs = append(errs, underlay.Duplicate(a.Underlay[f].Announced, a.Snapshot))
-	}
-	return errors.Join(errs...)
-}
-
-// announcedBefore tells whether this node announces the address already.
-func announcedBefore(a applied) bool {
-	for _, f := range subnet.Families() {
-		if u := a.Underlay[f]; u.Announced.IsValid() && a.Snapshot.Self.PublicIP[f] != u.Announced {
-			return false
-		}
-	}
-	return true
+	return underlay.Duplicate(u.Announced, s)
 }
 
 // overlaps tells of devices of the host inside the pod network.

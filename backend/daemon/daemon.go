@@ -136,10 +136,11 @@ func (d *daemon) forwarders() []string {
 	}
 	devices := []string{bridge(d.cfg.Paths.CNITemplate())}
 	for _, f := range subnet.Families() {
-		if !a.VXLAN.VTEPs[f].IsZero() {
-			devices = append(devices, a.Underlay[f].Link, a.VXLAN.Device(f))
+		if a.uses(f) {
+			devices = append(devices, a.Underlay[f].Link)
 		}
 	}
+	devices = append(devices, a.Plan.Devices...)
 	return devices
 }
 

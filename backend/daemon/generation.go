@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,12 +84,17 @@ func (g *generation) run(ctx context.Context) error {
 	keep.Settle = diskSettle
 	ways := g.side("path MTU", slowResync, g.after(func(ctx context.Context, a *applied) error { return g.wayMTU.look(ctx, a, g.conn) }))
 	ways.Settle = time.Second // nothing waits for it
+	again := time.NewTimer(time.Hour)
+	defer again.Stop()
 	planeLoop := g.side(partPlane, g.cfg.Resync, func(ctx context.Context) error {
 		err := g.syncPlane(ctx)
 		rulesLoop.Poke()
 		announce.Poke()
 		files.Poke()
 		ways.Poke()
+		if a := g.plane.applied.Load(); a != nil && a.Plan.Again > 0 {
+			again.Reset(a.Plan.Again)
+		}
 		return err
 	})
 	g.rules.inForce = func(port uint16) {
@@ -119,6 +123,7 @@ func (g *generation) run(ctx context.Context) error {
 		from <-chan struct{}
 		to   []func()
 	}{
+		{ticks(ctx, again), []func(){planeLoop.Poke}},
 		{g.source.Changed(), []func(){api.Poke, planeLoop.Poke, announce.Poke, g.view.changed, keep.Poke}},
 		{changes.Ours, []func(){planeLoop.Poke}},
 		{changes.Host, []func(){planeLoop.Poke}},
@@ -184,11 +189,14 @@ func (g *generation) announce(ctx context.Context, a *applied) error {
 		return nil // nobody to announce to; the api part says so
 	}
 	out := kube.Announcement{
-		BackendType: a.Conf.Backend.Type, VNI: a.VXLAN.VNI, Port: a.VXLAN.Port, Ready: g.board.verdictBut(partAnnounce).Ready,
+		BackendType: a.Net.Kind, VNI: a.Net.VXLAN.VNI, Port: a.Net.VXLAN.Port, Ready: g.board.verdictBut(partAnnounce).Ready,
 	}
 	for _, f := range subnet.Families() {
-		if v := a.VXLAN.VTEPs[f]; !v.IsZero() {
-			out.PublicIP[f], out.MAC[f] = a.Underlay[f].Public, v.MAC
+		if a.uses(f) {
+			out.PublicIP[f], out.MAC[f] = a.Underlay[f].Public, a.Net.VXLAN.MACs[f]
+		} else if self := snap.Self; a.Conf.Enabled[f] && self.PodCIDRs[f].IsValid() {
+			// A family that has no underlay just now: what pods had before goes on, and so does what peers send them.
+			out.PublicIP[f], out.MAC[f] = self.PublicIP[f], self.MAC[f]
 		}
 	}
 	return untilSeen(g.registrar.Sync(ctx, snap, out))
@@ -228,9 +236,9 @@ func (g *generation) collect(ctx context.Context, a *applied) error {
 		Results: paths.Results(), NetnsDir: paths.NetNS, State: paths.CollectFile(),
 		Kernel: g.conn, Files: g.files,
 	}
-	for _, v := range a.VXLAN.VTEPs {
-		if v.PodCIDR != (netip.Prefix{}) {
-			o.PodCIDRs = append(o.PodCIDRs, v.PodCIDR)
+	for _, cidr := range a.Snapshot.Self.PodCIDRs {
+		if cidr.IsValid() {
+			o.PodCIDRs = append(o.PodCIDRs, cidr)
 		}
 	}
 	report, err := collect.Run(ctx, o)

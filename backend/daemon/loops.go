@@ -132,6 +132,22 @@ func poke(c chan<- struct{}) {
 	}
 }
 
+// ticks makes pokes of a timer that is set anew again and again.
+func ticks(ctx context.Context, timer *time.Timer) <-chan struct{} {
+	out := make(chan struct{}, 1)
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-timer.C:
+				poke(out)
+			}
+		}
+	}()
+	return out
+}
+
 // pokeOn passes pokes on until ctx ends or the channel is closed.
 func pokeOn(ctx context.Context, from <-chan struct{}, to ...func()) {
 	for {

@@ -64,7 +64,7 @@ func TestV06ASmallerUnderlayMakesTheDeviceFollowAndNamesThePodsThatDoNot(t *test
 		g.mustSync(t)
 	}
 	eth0(1400)
-	if got := g.applied.Load().VXLAN.PodMTU(); got != 1350 {
+	if got := g.applied.Load().Plan.PodMTU; got != 1350 {
 		t.Errorf("pods that are made now get %d, want 1350", got)
 	}
 	v := b.verdict()
@@ -72,8 +72,8 @@ func TestV06ASmallerUnderlayMakesTheDeviceFollowAndNamesThePodsThatDoNot(t *test
 		t.Errorf("ready %v, notes %q, %v pods", v.Ready, v.Notes, gauge(t, g.metrics, wideGauge))
 	}
 	eth0(9000)
-	if v := b.verdict(); len(v.Notes) > 0 || gauge(t, g.metrics, wideGauge) != 0 || g.applied.Load().VXLAN.PodMTU() != 8950 {
-		t.Errorf("notes %q, MTU %d", v.Notes, g.applied.Load().VXLAN.PodMTU())
+	if v := b.verdict(); len(v.Notes) > 0 || gauge(t, g.metrics, wideGauge) != 0 || g.applied.Load().Plan.PodMTU != 8950 {
+		t.Errorf("notes %q, MTU %d", v.Notes, g.applied.Load().Plan.PodMTU)
 	}
 }
 

@@ -18,9 +18,9 @@ import (
 
 	"github.com/weft-cni/weft/backend"
 	"github.com/weft-cni/weft/backend/install"
+	"github.com/weft-cni/weft/backend/mesh"
 	"github.com/weft-cni/weft/backend/traffic"
 	"github.com/weft-cni/weft/backend/underlay"
-	"github.com/weft-cni/weft/backend/vxlan"
 	"github.com/weft-cni/weft/subnet"
 )
 
@@ -174,9 +174,13 @@ func planned(t *testing.T) *applied {
 		Self: self("10.244.1.0/24"), Peers: []subnet.Peer{peer("b", 2)}, NodeAddrs: []netip.Addr{netip.MustParseAddr("192.168.50.2")},
 	}}
 	a.Underlay[0] = underlay.Underlay{Link: "eth0", Index: 2, MTU: 1500, Addr: netip.MustParseAddr("192.168.50.1")}
-	a.VXLAN = vxlan.Config{VNI: 1, Port: 4789, VTEPs: [2]vxlan.VTEP{{
-		PodCIDR: netip.MustParsePrefix("10.244.1.0/24"), Local: a.Underlay[0].Addr, Parent: 2, ParentName: "eth0", UnderlayMTU: 1500, MAC: subnet.MAC{2, 1},
-	}}}
+	a.Net = mesh.Config{
+		Kind: subnet.VXLAN, Networks: conf.Networks, VXLAN: mesh.VXLAN{VNI: 1, Port: 4789, MACs: [2]subnet.MAC{{2, 1}}},
+		Ends: [2]mesh.End{{PodCIDR: netip.MustParsePrefix("10.244.1.0/24"), Local: a.Underlay[0].Addr, Parent: 2, ParentName: "eth0", UnderlayMTU: 1500}},
+	}
+	if a.Plan, err = mesh.Plan(mesh.Input{Config: a.Net, Snapshot: a.Snapshot}); err != nil {
+		t.Fatal(err)
+	}
 	return a
 }
 
@@ -216,7 +220,7 @@ func TestC02TheFilesWaitForEveryOtherPart(t *testing.T) {
 		t.Errorf("subnet.env: %q, %v", got, err)
 	}
 	b.set(partRules, errors.New("nft flush"))
-	a.VXLAN.VTEPs[0].UnderlayMTU = 1400
+	a.Plan.PodMTU = 1350
 	if err := p.sync(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}

@@ -1,31 +1,32 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"reflect"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/weft-cni/weft/backend"
 	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/backend/mesh"
 	"github.com/weft-cni/weft/backend/underlay"
-	"github.com/weft-cni/weft/backend/vxlan"
 	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/kube"
 )
 
-// plane is the data plane's round: choose the underlay, plan, compare with a dump of the kernel, apply.
+// plane is the data plane's round: choose the own ends, plan, compare with a dump of the kernel, apply.
 type plane struct {
 	cfg     Config
 	log     *slog.Logger
 	kernel  Kernel
 	metrics *metrics
 	told    *told
+	keys    wgKey
 
 	// Port and MACs are chosen once and kept while we run: a device that comes back is the one the peers know.
 	port   uint16
@@ -47,19 +48,34 @@ type applied struct {
 	Conf     subnet.NetConf
 	Snapshot subnet.Snapshot
 	Underlay [2]underlay.Underlay
-	VXLAN    vxlan.Config
-	Former   []uint16 // ports that this node had before, and that peers may still send to
+	Net      mesh.Config
+	Plan     mesh.Result
+	Former   []uint16 // VXLAN ports that this node had before, and that peers may still send to
 	Stale    bool     // planned from the state on disk, the API server not having answered yet
 }
 
-// device is the overlay device of the first family in use.
+// uses tells whether a family is in use.
+func (a *applied) uses(f subnet.Family) bool { return a != nil && !a.Net.Ends[f].IsZero() }
+
+// device is the first of the overlay's devices; a backend without any has the underlay's.
 func (a *applied) device() string {
-	for _, f := range subnet.Families() {
-		if a != nil && !a.VXLAN.VTEPs[f].IsZero() {
-			return a.VXLAN.Device(f)
+	switch {
+	case a == nil:
+		return ""
+	case len(a.Plan.Devices) > 0:
+		return a.Plan.Devices[0]
+	}
+	return cmp.Or(a.Underlay[subnet.IPv4].Link, a.Underlay[subnet.IPv6].Link)
+}
+
+// vxlanPort is the UDP port that our VXLAN devices hear, or 0 while there is none.
+func (a *applied) vxlanPort() uint16 {
+	for _, l := range a.Plan.Want.Links {
+		if l.Kind == kernel.KindVXLAN {
+			return l.Port
 		}
 	}
-	return ""
+	return 0
 }
 
 // input is what one round starts from.
@@ -83,25 +99,26 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 		return err, nil
 	}
 	next := applied{Conf: in.conf, Snapshot: in.snap, Stale: in.stale}
-	if err := p.choose(&next, host, have); err != nil {
+	missing, shared := p.choose(&next, host, have)
+	if next.Net.Ends == [2]mesh.End{} {
+		p.report(next, shared)
 		p.guard(ctx, in, have)
-		return err, nil
+		return errors.Join(missing, shared), nil
 	}
-	shared := p.shared(next)
+	next.Plan, err = mesh.Plan(mesh.Input{
+		Config: next.Net, Snapshot: in.snap, Host: host, Have: have, Last: p.ways(), Now: time.Now(),
+	})
 	p.report(next, shared)
-	if shared != nil && !announcedBefore(next) {
-		return shared, nil // a newcomer steps back; who has been here all along goes on
-	}
-	want, err := vxlan.Plan(next.VXLAN, in.snap)
 	if err != nil {
 		return err, nil
 	}
+	want := next.Plan.Want
 	ops := kernel.Regaining(kernel.Diff(have, want), p.want)
-	if in.stale {
-		ops = kernel.WithoutPruning(ops)
+	if in.stale || missing != nil {
+		ops = kernel.WithoutPruning(ops) // a family that cannot be planned has lost nothing
 	}
 	own, peers = p.apply(ctx, p.holdSpare(ops), want)
-	peers = errors.Join(peers, shared, kube.CheckYields(in.snap, p.cfg.Iface.AllowShared))
+	peers = errors.Join(peers, missing, shared, kube.CheckYields(in.snap, p.cfg.Iface.AllowShared))
 	if !slices.ContainsFunc(ops, func(op kernel.Op) bool { return op.Kind == kernel.LinkAdd }) {
 		// A device that is made may be our own under another name, which the host had when it was read. The next round comes at once.
 		peers = errors.Join(peers, overlaps(next, host))
@@ -116,6 +133,14 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 	return nil, peers
 }
 
+// ways are those of the last good round.
+func (p *plane) ways() mesh.Ways {
+	if a := p.applied.Load(); a != nil {
+		return a.Plan.Ways
+	}
+	return nil
+}
+
 // host reads what is around us. While links come and go faster than they can be listed, the last list has to do: each of them
 // pokes us, so that there is a round when it is calm again.
 func (p *plane) host(ctx context.Context) (kernel.Host, error) {
@@ -127,79 +152,6 @@ func (p *plane) host(ctx context.Context) (kernel.Host, error) {
 		return *p.around, nil
 	}
 	return h, err
-}
-
-// choose fills in the own end of the overlay: underlay, port and MAC.
-func (p *plane) choose(a *applied, host kernel.Host, have kernel.State) error {
-	self, b := a.Snapshot.Self, a.Conf.Backend
-	c := vxlan.Config{
-		VNI: b.VNI, MTU: b.MTU, GBP: b.GBP, Learning: b.Learning, SoftChecksum: b.SoftChecksum,
-		SilentPort: b.Port, Blackhole: p.cfg.BlackholeRoute, Networks: a.Conf.Networks,
-	}
-	for _, f := range subnet.Families() {
-		if !a.Conf.Enabled[f] || !self.PodCIDRs[f].IsValid() {
-			continue
-		}
-		u, err := underlay.Pick(p.options(f, *a), host)
-		if last, ok := p.standing(f, host); err != nil && ok {
-			// A default route that is gone for a moment is no reason to let the peers wait.
-			p.told.warn("underlay "+f.String()+" kept", err.Error())
-			u, err = last, nil
-		}
-		if err != nil {
-			return err
-		}
-		device := have.Links[kernel.DeviceName(f, b.VNI)]
-		if device.Kind != "vxlan" {
-			device = kernel.Link{}
-		}
-		if p.port == 0 {
-			var why string
-			p.port, why = vxlan.ChoosePort(b.Port, device.Port, self.Port, a.Snapshot.Peers)
-			p.former = formerPorts(p.port, self, have)
-			p.log.Info("VXLAN port", "port", p.port, "reason", why)
-		}
-		random := func(b []byte) { _, _ = rand.Read(b) }
-		if p.mac[f].IsZero() {
-			p.mac[f] = vxlan.ChooseMAC(device.MAC, self.MAC[f], random)
-		}
-		if cloned(p.mac[f], u.Announced, f, a.Snapshot) {
-			// Nobody sends to us while an older node has this MAC, so there is nothing to lose by another one.
-			was := p.mac[f]
-			p.mac[f] = vxlan.ChooseMAC(subnet.MAC{}, subnet.MAC{}, random)
-			p.log.Warn("another node has the MAC of our VXLAN device, as a cloned machine does; made a new one", "old", was, "new", p.mac[f])
-		}
-		a.Underlay[f] = u
-		c.VTEPs[f] = vxlan.VTEP{
-			PodCIDR: self.PodCIDRs[f], Local: u.Addr, Parent: u.Index, ParentName: u.Link, UnderlayMTU: u.MTU, MAC: p.mac[f],
-		}
-		p.told.info("underlay "+f.String(), u.Reason)
-		for _, w := range u.Warnings {
-			p.told.warn("underlay "+f.String()+" warning", w)
-		}
-	}
-	c.Port = p.port
-	a.VXLAN, a.Former = c, p.former
-	return nil
-}
-
-// standing is the underlay of the last good round, if its address is still on its device.
-func (p *plane) standing(f subnet.Family, host kernel.Host) (underlay.Underlay, bool) {
-	a := p.applied.Load()
-	if a == nil || !a.Underlay[f].Addr.IsValid() {
-		return underlay.Underlay{}, false
-	}
-	u := a.Underlay[f]
-	return u, slices.ContainsFunc(host.Addrs, func(h kernel.HostAddr) bool { return h.Index == u.Index && h.Prefix.Addr() == u.Addr })
-}
-
-func (p *plane) options(f subnet.Family, a applied) underlay.Options {
-	self, i := a.Snapshot.Self, p.cfg.Iface
-	return underlay.Options{
-		Family: f, Iface: i.Names, IfaceRegex: i.Regexes, CanReach: i.CanReach, From: i.From,
-		PublicIP: i.PublicIP[f], NodePublicIP: self.NodePublicIP[f], Overwrite: self.Overwrite[f],
-		InternalIP: self.InternalIP[f], Announced: self.PublicIP[f], PodNetworks: networks(a.Conf),
-	}
 }
 
 // apply carries out the changes; one that fails does not keep the others from being made. What fails with the own device
@@ -234,25 +186,6 @@ func (p *plane) apply(ctx context.Context, ops []kernel.Op, want kernel.State) (
 		p.want = want
 	}
 	return own, peers
-}
-
-// report tells, once each, of the nodes that cannot be taken as they are.
-func (p *plane) report(a applied, shared error) {
-	count := map[string]int{}
-	problems := slices.Concat(a.Snapshot.Problems, vxlan.Problems(a.VXLAN, a.Snapshot))
-	if shared != nil && !slices.ContainsFunc(kube.SelfProblems(a.Snapshot), func(q subnet.Problem) bool { return q.Reason == kube.ReasonPublicIPConflict }) {
-		problems = append(problems, subnet.Problem{Node: a.Snapshot.Self.Name, Reason: kube.ReasonPublicIPConflict, Text: shared.Error()})
-	}
-	lines := make([]string, len(problems))
-	for i, problem := range problems {
-		count[problem.Reason]++
-		lines[i] = fmt.Sprintf("node %s: %s: %s", problem.Node, problem.Reason, problem.Text)
-	}
-	p.told.list("problem", lines)
-	p.metrics.problems.Reset()
-	for reason, n := range count {
-		p.metrics.problems.WithLabelValues(reason).Set(float64(n))
-	}
 }
 
 // down tells of an underlay that carries nothing.

@@ -80,8 +80,8 @@ func TestARoundBringsUpDeviceAndPeers(t *testing.T) {
 		t.Error(diff)
 	}
 	a := g.applied.Load()
-	if a.VXLAN.PodMTU() != 1450 || a.VXLAN.Port != 4789 || a.device() != "flannel.1" {
-		t.Errorf("applied: MTU %d, port %d, device %s", a.VXLAN.PodMTU(), a.VXLAN.Port, a.device())
+	if a.Plan.PodMTU != 1450 || a.Net.VXLAN.Port != 4789 || a.device() != "flannel.1" {
+		t.Errorf("applied: MTU %d, port %d, device %s", a.Plan.PodMTU, a.Net.VXLAN.Port, a.device())
 	}
 }
 
@@ -130,7 +130,7 @@ func TestTheStateFromDiskRemovesNothing(t *testing.T) {
 func TestV01TheDevicesMACIsSetBackToWhatWasAnnounced(t *testing.T) {
 	g := newGround(t, plainConf)
 	g.mustSync(t)
-	want := g.applied.Load().VXLAN.VTEPs[0].MAC
+	want := g.applied.Load().Net.VXLAN.MACs[0]
 	g.fake.Edit(func(s *kernel.State) {
 		l := s.Links["flannel.1"]
 		l.MAC = subnet.MAC{2, 9, 9, 9, 9, 9}
@@ -146,13 +146,13 @@ func TestV01TheDevicesMACIsSetBackToWhatWasAnnounced(t *testing.T) {
 func TestARestartKeepsPortAndMACOfTheDeviceThatIsThere(t *testing.T) {
 	g := newGround(t, `{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan", "Port": 8472}}`)
 	g.mustSync(t)
-	first := g.applied.Load().VXLAN
+	first := g.applied.Load().Net.VXLAN
 	again := newGround(t, plainConf)
 	again.kernel, again.fake = g.fake, g.fake
 	again.mustSync(t)
-	second := again.applied.Load().VXLAN
-	if second.Port != 8472 || second.VTEPs[0].MAC != first.VTEPs[0].MAC {
-		t.Errorf("port %d, MAC %s; want 8472 and %s", second.Port, second.VTEPs[0].MAC, first.VTEPs[0].MAC)
+	second := again.applied.Load().Net.VXLAN
+	if second.Port != 8472 || second.MACs[0] != first.MACs[0] {
+		t.Errorf("port %d, MAC %s; want 8472 and %s", second.Port, second.MACs[0], first.MACs[0])
 	}
 }
 

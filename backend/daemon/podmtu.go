@@ -44,12 +44,12 @@ func (p *podMTU) look(a *applied, host kernel.Host) {
 		return
 	}
 	var own []netip.Prefix
-	for _, v := range a.VXLAN.VTEPs {
-		if v.PodCIDR.IsValid() {
-			own = append(own, v.PodCIDR)
+	for _, e := range a.Net.Ends {
+		if !e.IsZero() {
+			own = append(own, e.PodCIDR)
 		}
 	}
-	mtu := a.VXLAN.PodMTU()
+	mtu := a.Plan.PodMTU
 	wide := underlay.WiderPods(mtu, own, host)
 	p.count.Set(float64(len(wide)))
 	if seen := fmt.Sprint(mtu, wide); seen != p.seen {

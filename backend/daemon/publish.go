@@ -65,10 +65,10 @@ func (p *publisher) sync(ctx context.Context, a *applied) error {
 
 // env writes subnet.env when it is not yet what it should be.
 func (p *publisher) env(a *applied) error {
-	want := subnet.Env{MTU: a.VXLAN.PodMTU(), IPMasq: p.cfg.Traffic.Masquerade}
+	want := subnet.Env{MTU: a.Plan.PodMTU, IPMasq: p.cfg.Traffic.Masquerade}
 	for _, f := range subnet.Families() {
-		if v := a.VXLAN.VTEPs[f]; !v.IsZero() {
-			want.Networks[f], want.Subnets[f] = a.Conf.Networks[f], v.PodCIDR
+		if a.uses(f) {
+			want.Networks[f], want.Subnets[f] = a.Conf.Networks[f], a.Net.Ends[f].PodCIDR
 		}
 	}
 	text := want.Render()

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/weft-cni/weft/backend/traffic"
+	"github.com/weft-cni/weft/backend/vxlan"
 	"github.com/weft-cni/weft/subnet"
 )
 
@@ -49,16 +50,17 @@ func (r *rules) config(a *applied) traffic.Config {
 	t := r.cfg.Traffic
 	c := traffic.Config{
 		Masquerade: t.Masquerade, RandomFully: t.RandomFully, Exclude: slices.Clone(t.Exclude),
-		Forward: t.Forward, ForwardPlace: traffic.Place(t.ForwardPlace), Port: a.VXLAN.Port, Mixed: a.Former, AntiSpoof: t.AntiSpoof,
+		Forward: t.Forward, ForwardPlace: traffic.Place(t.ForwardPlace), Port: a.vxlanPort(), Mixed: a.Former, AntiSpoof: t.AntiSpoof,
 	}
 	for _, f := range subnet.Families() {
-		if a.VXLAN.VTEPs[f].IsZero() {
+		if !a.uses(f) {
 			continue
 		}
 		c.Nets[f] = traffic.Net{Network: a.Conf.Networks[f], PodCIDR: a.Snapshot.Self.PodCIDRs[f]}
 		for _, p := range a.Snapshot.Peers {
-			if e := p.Endpoints[f]; p.BackendType == "vxlan" && e.PublicIP.IsValid() {
-				c.Peers = append(c.Peers, netip.AddrPortFrom(e.PublicIP, a.VXLAN.PeerPort(p)))
+			if e := p.Endpoints[f]; p.Speaks(subnet.VXLAN) && e.PublicIP.IsValid() {
+				port := vxlan.Config{SilentPort: a.Net.VXLAN.SilentPort}.PeerPort(p)
+				c.Peers = append(c.Peers, netip.AddrPortFrom(e.PublicIP, port))
 			}
 		}
 	}

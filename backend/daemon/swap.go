@@ -40,7 +40,7 @@ func (p *plane) hears(port uint16) bool { return p.heard.Swap(uint32(port)) != u
 func (p *plane) guard(ctx context.Context, in input, have kernel.State) {
 	var devices [2]string
 	for _, f := range subnet.Families() {
-		if in.conf.Enabled[f] && !in.conf.Networks[f].Contains(in.snap.Self.InternalIP[f]) {
+		if in.conf.Backend.Type == subnet.VXLAN && in.conf.Enabled[f] && !in.conf.Networks[f].Contains(in.snap.Self.InternalIP[f]) {
 			devices[f] = kernel.DeviceName(f, in.conf.Backend.VNI)
 		}
 	}

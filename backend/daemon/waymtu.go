@@ -39,7 +39,7 @@ func (w *wayMTU) look(ctx context.Context, a *applied, kernel pathAsker) error {
 	total, text := 0, ""
 	peers := a.Snapshot.Peers[:min(maxWays, len(a.Snapshot.Peers))]
 	for _, f := range subnet.Families() {
-		if a.VXLAN.VTEPs[f].IsZero() {
+		if a.Plan.Largest[f] == 0 {
 			continue
 		}
 		var to []netip.Addr
@@ -52,7 +52,7 @@ func (w *wayMTU) look(ctx context.Context, a *applied, kernel pathAsker) error {
 		if err != nil {
 			return err
 		}
-		largest := a.VXLAN.LargestPacket(f)
+		largest := a.Plan.Largest[f]
 		narrow := underlay.NarrowPaths(f, largest, peers, found)
 		total += len(narrow)
 		if line := underlay.ExplainNarrow(largest, narrow); line != "" {
