@@ -2,22 +2,23 @@ package subnet
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
+
+const cloudRoutes = `writes routes into the cloud's VPC with the cloud's keys on every node: use "alloc" and let the cloud's own route controller do it, or "vxlan"`
 
 // refusedBackends are flannel's other backends, each with the reason why it is not here and what to do instead.
 var refusedBackends = map[string]string{
 	"udp":         `sends every packet through a user-space process and is kept by flannel for debugging only: use "vxlan"`,
-	"extension":   `runs shell commands with text taken from Node annotations, as root on every node: use "vxlan"`,
-	"ipsec":       `needs strongSwan and one password for the whole cluster: use "vxlan" on a trusted underlay`,
-	"tencent-vpc": `writes routes into the cloud's VPC with the cloud's keys on every node: use "vxlan", or the cloud's own route controller`,
-	"ali-vpc":     `writes routes into the cloud's VPC with the cloud's keys on every node: use "vxlan", or the cloud's own route controller`,
-	"aws-vpc":     `writes routes into the cloud's VPC with the cloud's keys on every node: use "vxlan", or the cloud's own route controller`,
-	"gce":         `writes routes into the cloud's VPC with the cloud's keys on every node: use "vxlan", or the cloud's own route controller`,
-	"host-gw":     `is not in this release: use "vxlan"`,
-	"wireguard":   `is not in this release: use "vxlan", which does not encrypt`,
-	"ipip":        `is not in this release: use "vxlan"`,
-	"alloc":       `is not in this release: use "vxlan"`,
+	"extension":   `runs shell commands with text taken from Node annotations, as root on every node: use "vxlan", "host-gw", "wireguard" or "ipip"`,
+	"ipsec":       `needs strongSwan and one password for the whole cluster: use "wireguard", which encrypts with a key per node`,
+	"tencent-vpc": cloudRoutes,
+	"ali-vpc":     cloudRoutes,
+	"aws-vpc":     cloudRoutes,
+	"gce":         cloudRoutes,
+
+	"wireguard-native": `is what k3s calls it: use "wireguard"`,
 }
 
 // backend reads the Backend object. Type decides which other keys exist, wherever it stands in the object.
@@ -26,7 +27,6 @@ func (r *confReader) backend(raw string, dst *Backend) error {
 	if err != nil {
 		return err
 	}
-	b := Backend{VNI: 1} // a second Backend replaces the first one whole
 	kind, given := "", false
 	before := len(r.errs)
 	for _, m := range list {
@@ -42,14 +42,17 @@ func (r *confReader) backend(raw string, dst *Backend) error {
 		return placed{}
 	}
 	if !given {
-		kind = "vxlan"
+		kind = VXLAN
 		r.warn("Backend.Type", `is absent: vxlan is used; write "Type": "vxlan"`)
 	}
-	b.Type = strings.ToLower(kind)
-	if b.Type != "vxlan" {
+	b := Backend{Type: strings.ToLower(kind), VNI: 1} // a second Backend replaces the first one whole
+	if !slices.Contains(BackendKinds(), b.Type) {
 		return r.refuse(kind)
 	}
-	r.object("Backend.", list, vxlanKeys(r, &b))
+	if b.Type == WireGuard {
+		b.WireGuard.Mode = ModeSeparate
+	}
+	r.object("Backend.", list, backendKeys(b.Type, &b))
 	if len(r.errs) > before {
 		return placed{}
 	}
@@ -57,53 +60,16 @@ func (r *confReader) backend(raw string, dst *Backend) error {
 	return nil
 }
 
-// refuse files the sentence for a type that is not vxlan.
+// refuse files the sentence for a type that is none of ours.
 func (r *confReader) refuse(kind string) error {
 	if why, ok := refusedBackends[strings.ToLower(kind)]; ok {
 		r.fail("Backend.Type", fmt.Sprintf("%q %s", kind, why))
 		return placed{}
 	}
-	near := ""
-	if len(kind) <= 40 && Nearest(kind, []string{"vxlan"}) != "" {
-		near = `: did you mean "vxlan"?`
+	hint := ""
+	if near := Nearest(kind, BackendKinds()); near != "" && len(kind) <= 40 {
+		hint = fmt.Sprintf(`: did you mean %q?`, near)
 	}
-	r.fail("Backend.Type", fmt.Sprintf(`%q is not a known backend type%s; this release has "vxlan"`, shorten(kind), near))
+	r.fail("Backend.Type", fmt.Sprintf(`%q is not a known backend type%s; there are %q`, shorten(kind), hint, BackendKinds()))
 	return placed{}
-}
-
-// vxlanKeys lists the keys of a vxlan Backend; MacPrefix and Name are flannel's for Windows and mean nothing here.
-func vxlanKeys(r *confReader, b *Backend) []confKey {
-	return []confKey{
-		{"Type", text(new(string))},
-		{"VNI", number(0, 1<<24-1, &b.VNI)},
-		{"Port", orUnset(number(1, 65535, &b.Port))},
-		{"MTU", orUnset(number(576, 65535, &b.MTU))},
-		{"GBP", boolean(&b.GBP)},
-		{"Learning", boolean(&b.Learning)},
-		{"DirectRouting", func(raw string) error {
-			err := boolean(&b.DirectRouting)(raw)
-			if b.DirectRouting {
-				r.warn("Backend.DirectRouting", "has no effect in this release: peers on the same link are tunnelled too")
-			}
-			return err
-		}},
-		{"MacPrefix", text(new(string))},
-		{"Name", text(new(string))},
-		{"TxChecksumOffload", func(raw string) (err error) {
-			b.SoftChecksum, err = softChecksum(raw)
-			return err
-		}},
-	}
-}
-
-// softChecksum reads the switch for NICs that get the checksums inside a tunnel wrong. auto trusts the NIC: the kernel's
-// own fault of that kind was mended before the oldest kernel that we support.
-func softChecksum(raw string) (bool, error) {
-	switch raw {
-	case `"off"`, "false":
-		return true, nil
-	case `"on"`, `"auto"`, "true":
-		return false, nil
-	}
-	return false, fmt.Errorf(`%s is no choice: use "auto", "on" or "off"`, shorten(raw))
 }

@@ -98,11 +98,16 @@ func find(keys []confKey, name string) (confKey, bool) {
 	return confKey{}, false
 }
 
+// unknown warns of a key that does nothing. It never shows the value, which may be a secret in the wrong place.
 func (r *confReader) unknown(prefix, name string, keys []confKey) {
+	if owners := ownersOf(name); prefix != "" && len(owners) > 0 {
+		r.warn(prefix+shorten(name), "has no effect with this Type: it is a key of "+strings.Join(owners, " and "))
+		return
+	}
 	text := "is not a known key and has no effect"
 	if near := nearestKey(name, keys); near != "" {
 		text += fmt.Sprintf(": did you mean %q?", near)
-	} else if _, ok := find(vxlanKeys(nil, &Backend{}), name); ok && prefix == "" {
+	} else if prefix == "" && len(ownersOf(name)) > 0 {
 		text += ": it belongs into Backend"
 	}
 	r.warn(prefix+shorten(name), text)

@@ -18,6 +18,23 @@ const (
 // BackendKinds lists the kinds that this release has.
 func BackendKinds() []string { return []string{VXLAN, HostGW, WireGuard, IPIP, Alloc} }
 
+// minIPv6MTU is what IPv6 needs of every link (RFC 8200, section 5).
+const minIPv6MTU = 1280
+
+// Overhead is how many bytes a kind of backend puts around a pod's packet on an underlay of a family: outer IP, and UDP,
+// VXLAN and inner Ethernet, or what WireGuard needs in either family at most. A plain route adds nothing.
+func Overhead(kind string, f Family) int {
+	switch kind {
+	case VXLAN:
+		return [2]int{50, 70}[f]
+	case WireGuard:
+		return 80
+	case IPIP:
+		return [2]int{20, 40}[f]
+	}
+	return 0
+}
+
 // Kinds is a set of kinds of backend. It is comparable; the zero value is the empty set.
 type Kinds uint8
 

@@ -21,15 +21,28 @@ var (
 // Backend is the Backend object of net-conf.json.
 type Backend struct {
 	Type          string // VXLAN, HostGW, WireGuard, IPIP or Alloc
-	VNI           uint32 // 0 to 16777215; 1 when the file does not say
-	Port          uint16 // UDP port; 0 when the file does not say
+	VNI           uint32 // 0 to 16777215; 1 when the file does not say, also for other backends
+	Port          uint16 // UDP port of VXLAN; 0 when the file does not say
 	MTU           int    // of the underlay; 0 when the file does not say
 	GBP           bool
 	Learning      bool
-	SoftChecksum  bool // TxChecksumOffload is "off": inner checksums are computed before the NIC sees the packet
-	DirectRouting bool // peers on the same link are reached by plain routes; VXLAN and IPIP
+	TxChecksum    Offload // who computes the checksums of inner packets; VXLAN
+	DirectRouting bool    // peers on the same link are reached by plain routes; VXLAN and IPIP
 	WireGuard     WireGuardConf
 }
+
+// Offload says who computes checksums: the network card, or the kernel before the card sees the packet.
+type Offload uint8
+
+// The choices of TxChecksumOffload. Auto leaves it to the card unless the kernel or the card is known to get it wrong.
+const (
+	OffloadAuto Offload = iota
+	OffloadOn
+	OffloadOff
+)
+
+// String is the word in net-conf.json.
+func (o Offload) String() string { return [...]string{"auto", "on", "off"}[o] }
 
 // WireGuardConf is what net-conf.json says of WireGuard, after defaults. It is zero for other backends.
 type WireGuardConf struct {
@@ -69,7 +82,7 @@ func (w Warning) String() string { return NetConfFile + ": " + w.Place + ": " + 
 // flannel; what the file leaves out has flannel's default, except that an absent Backend means vxlan and not udp.
 func ParseNetConf(data []byte) (NetConf, []Warning, error) {
 	r := &confReader{}
-	conf := NetConf{Enabled: [2]bool{IPv4: true}, Backend: Backend{Type: "vxlan", VNI: 1}}
+	conf := NetConf{Enabled: [2]bool{IPv4: true}, Backend: Backend{Type: VXLAN, VNI: 1}}
 	hasBackend := false
 	r.document(data, []confKey{
 		{"EnableIPv4", boolean(&conf.Enabled[IPv4])},
@@ -114,12 +127,11 @@ func (r *confReader) families(conf *NetConf) {
 			conf.Networks[f] = netip.Prefix{}
 		}
 	}
-	if conf.Enabled[IPv6] {
-		r.warn("EnableIPv6", "is carried out, but this release is tested with IPv4 alone")
+	least := minIPv6MTU + Overhead(conf.Backend.Type, IPv6)
+	if mtu := conf.Backend.MTU; conf.Enabled[IPv6] && mtu != 0 && mtu < least {
+		r.fail("Backend.MTU", fmt.Sprintf("%d leaves IPv6 pods less than the %d bytes that IPv6 needs: use at least %d", mtu, minIPv6MTU, least))
 	}
-	if mtu := conf.Backend.MTU; conf.Enabled[IPv6] && mtu != 0 && mtu < 1280+70 {
-		r.fail("Backend.MTU", fmt.Sprintf("%d leaves IPv6 pods less than the 1280 bytes that IPv6 needs: use at least 1350", mtu))
-	}
+	r.wireGuard(conf)
 }
 
 func networkKeys(f Family) (network, enable string) {

@@ -3,6 +3,7 @@ package subnet
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,14 +50,14 @@ func TestParseNetConfReadsWhatFlannelReads(t *testing.T) {
 			conf4(func(c *NetConf) {
 				c.EnableNFTables = true
 				c.Backend = Backend{Type: "vxlan", VNI: 0, Port: 65535, MTU: 9000, GBP: true, Learning: true, DirectRouting: true}
-			}), "net-conf.json: Backend.DirectRouting: has no effect in this release: peers on the same link are tunnelled too"},
+			}), ""},
 		"zero is unset": {`{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan", "Port": 0, "MTU": 0}}`, conf4(nil), ""},
 		"both families": {`{"Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "fd00:10:244::1/56", ` + vxlan + `}`,
-			conf4(func(c *NetConf) { c.Enabled[IPv6], c.Networks[IPv6] = true, prefix("fd00:10:244::/56") }), "net-conf.json: EnableIPv6: is carried out, but this release is tested with IPv4 alone"},
+			conf4(func(c *NetConf) { c.Enabled[IPv6], c.Networks[IPv6] = true, prefix("fd00:10:244::/56") }), ""},
 		"IPv6 alone": {`{"EnableIPv4": false, "EnableIPv6": true, "IPv6Network": "fd00:10:244::/56", ` + vxlan + `}`,
 			conf4(func(c *NetConf) {
 				c.Enabled, c.Networks = [2]bool{false, true}, [2]netip.Prefix{IPv6: prefix("fd00:10:244::/56")}
-			}), "net-conf.json: EnableIPv6: is carried out, but this release is tested with IPv4 alone"},
+			}), ""},
 		"a network of a family that is off": {`{"Network": "10.244.0.0/16", "IPv6Network": "fd00::/56", ` + vxlan + `}`, conf4(nil),
 			"net-conf.json: IPv6Network: has no effect while EnableIPv6 is false"},
 		"keys of the etcd mode": {`{"Network": "10.244.0.0/16", "SubnetLen": 24, "SubnetMin": "10.244.1.0", "SubnetMax": "", ` + vxlan + `}`, conf4(nil),
@@ -71,8 +72,10 @@ func TestParseNetConfReadsWhatFlannelReads(t *testing.T) {
 		"a huge unknown key": {`{"Network": "10.244.0.0/16", "` + strings.Repeat("k", 5000) + `": 1, ` + vxlan + `}`, conf4(nil),
 			"net-conf.json: " + strings.Repeat("k", 60) + "...: is not a known key and has no effect"},
 		"V-08 TxChecksumOffload off": {`{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan", "TxChecksumOffload": "off"}}`,
-			conf4(func(c *NetConf) { c.Backend.SoftChecksum = true }), ""},
+			conf4(func(c *NetConf) { c.Backend.TxChecksum = OffloadOff }), ""},
 		"V-08 TxChecksumOffload auto": {`{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan", "TxChecksumOffload": "auto"}}`, conf4(nil), ""},
+		"V-08 TxChecksumOffload on": {`{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan", "TxChecksumOffload": true}}`,
+			conf4(func(c *NetConf) { c.Backend.TxChecksum = OffloadOn }), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, warnings, err := ParseNetConf([]byte(c.in))
@@ -134,11 +137,11 @@ func TestParseNetConfRefusesEachWrongValueWithItsCure(t *testing.T) {
 		`{"EnableIPv4": false, "EnableIPv6": true, "IPv6Network": "fd00::/56", "Backend": {"Type": "vxlan", "MTU": 1300}}`: "net-conf.json: Backend.MTU: 1300 leaves IPv6 pods less than the 1280 bytes that IPv6 needs: use at least 1350",
 		`{"Network": "10.244.0.0/16", "Backend": "vxlan"}`:                                                                 `net-conf.json: Backend: "vxlan" is not a JSON object: write { "Key": value, ... }`,
 		`{"Network": "10.244.0.0/16", "Backend": {"Type": 1}}`:                                                             `net-conf.json: Backend.Type: 1 is not text: write it in double quotes`,
-		kind("udp"):       `net-conf.json: Backend.Type: "udp" sends every packet through a user-space process and is kept by flannel for debugging only: use "vxlan"`,
-		kind("host-gw"):   `net-conf.json: Backend.Type: "host-gw" is not in this release: use "vxlan"`,
-		kind("WireGuard"): `net-conf.json: Backend.Type: "WireGuard" is not in this release: use "vxlan", which does not encrypt`,
-		kind("vxlam"):     `net-conf.json: Backend.Type: "vxlam" is not a known backend type: did you mean "vxlan"?; this release has "vxlan"`,
-		kind(""):          `net-conf.json: Backend.Type: "" is not a known backend type; this release has "vxlan"`,
+		kind("udp"):              `net-conf.json: Backend.Type: "udp" sends every packet through a user-space process and is kept by flannel for debugging only: use "vxlan"`,
+		kind("ipsec"):            `net-conf.json: Backend.Type: "ipsec" needs strongSwan and one password for the whole cluster: use "wireguard", which encrypts with a key per node`,
+		kind("wireguard-native"): `net-conf.json: Backend.Type: "wireguard-native" is what k3s calls it: use "wireguard"`,
+		kind("hostgw"):           `net-conf.json: Backend.Type: "hostgw" is not a known backend type: did you mean "host-gw"?; there are ["vxlan" "host-gw" "wireguard" "ipip" "alloc"]`,
+		kind(""):                 `net-conf.json: Backend.Type: "" is not a known backend type; there are ["vxlan" "host-gw" "wireguard" "ipip" "alloc"]`,
 	} {
 		conf, _, err := ParseNetConf([]byte(in))
 		if err == nil {
@@ -210,6 +213,9 @@ func FuzzParseNetConf(f *testing.F) {
 	f.Add([]byte(`{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan", "Port": 8472}}`))
 	f.Add([]byte(`{"Network":"10.1.0.0/16","network":null,"EnableIPv6":true,"IPv6Network":"fd00::/56","Backend":{"type":"VXLAN","mtu":1400}}`))
 	f.Add([]byte(`{"Backend": {"Type": "udp"}, "SubnetLen": 99}`))
+	f.Add([]byte(`{"Network":"10.1.0.0/16","Backend":{"Type":"wireguard","ListenPort":51820,"ListenPortV6":51820,"PSK":"","PersistentKeepaliveInterval":25,"Mode":"auto"}}`))
+	f.Add([]byte(`{"Network":"10.1.0.0/16","Backend":{"DirectRouting":true,"Type":"ipip","TxChecksumOffload":"off"}}`))
+	f.Add([]byte(`{"Network":"10.1.0.0/16","Backend":{"Type":"host-gw","VNI":1},"backend":{"Type":"alloc"}}`))
 	f.Add([]byte("{\"Netwo\\u0072k\": \"10.0.0.0/8\"}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		conf, _, err := ParseNetConf(data)
@@ -221,13 +227,16 @@ func FuzzParseNetConf(f *testing.F) {
 			}
 			return
 		}
-		if conf.Enabled == [2]bool{} || conf.Backend.Type != "vxlan" || conf.Backend.VNI >= 1<<24 {
+		if conf.Enabled == [2]bool{} || !slices.Contains(BackendKinds(), conf.Backend.Type) || conf.Backend.VNI >= 1<<24 {
 			t.Errorf("accepted: %+v", conf)
 		}
 		for _, f := range Families() {
 			if n := conf.Networks[f]; n.IsValid() != conf.Enabled[f] || n.IsValid() && (n != n.Masked() || FamilyOf(n.Addr()) != f) {
 				t.Errorf("%v network %v, enabled %v", f, n, conf.Enabled[f])
 			}
+		}
+		if w := conf.Backend.WireGuard; (w.Mode != "") != (conf.Backend.Type == WireGuard) || (w.Port(IPv4) != 0) != (w.Mode != "") {
+			t.Errorf("%s with %+v", conf.Backend.Type, w)
 		}
 		if m := conf.Backend.MTU; m != 0 && (m < 576 || m > 65535) {
 			t.Errorf("MTU %d", m)

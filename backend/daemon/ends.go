@@ -113,7 +113,7 @@ func (p *plane) chooseVXLAN(a *applied, have kernel.State) {
 		return
 	}
 	b, self := a.Conf.Backend, a.Snapshot.Self
-	v := mesh.VXLAN{VNI: b.VNI, GBP: b.GBP, Learning: b.Learning, SoftChecksum: b.SoftChecksum, SilentPort: b.Port}
+	v := mesh.VXLAN{VNI: b.VNI, GBP: b.GBP, Learning: b.Learning, SoftChecksum: b.TxChecksum == subnet.OffloadOff, SilentPort: b.Port}
 	if b.Type != subnet.VXLAN {
 		v = formerVXLAN(have)
 	}

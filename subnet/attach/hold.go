@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/nl"
 )
 
 // TableName is the nftables table, of family inet, that drops what is sent from or to the addresses that are held and not
@@ -34,8 +35,8 @@ func Stands() (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look for table %s: %w", TableName, err)
 	}
-	defer c.close()
-	err = c.ask(message{kind: unix.NFT_MSG_GETTABLE, attrs: text(unix.NFTA_TABLE_NAME, TableName)})
+	defer c.Close()
+	err = c.ask(message{kind: unix.NFT_MSG_GETTABLE, attrs: nl.Text(unix.NFTA_TABLE_NAME, TableName)})
 	switch {
 	case err == nil:
 		return true, nil
@@ -52,7 +53,7 @@ func Hold(addrs []netip.Addr) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("hold %v: %w", addrs, err)
 	}
-	defer c.close()
+	defer c.Close()
 	err = c.change(messages(addrs, HeldSet, message{kind: unix.NFT_MSG_NEWSETELEM, flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL})...)
 	if errors.Is(err, unix.EEXIST) {
 		// Held before, by a pod that is gone or by an earlier try: then it may be free, too.
@@ -78,7 +79,7 @@ func Free(addrs []netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("free %v: %w", addrs, err)
 	}
-	defer c.close()
+	defer c.Close()
 	add := message{kind: unix.NFT_MSG_NEWSETELEM, flags: unix.NLM_F_CREATE}
 	err = c.change(append(messages(addrs, HeldSet, add), messages(addrs, FreeSet, add)...)...)
 	if err != nil && !missing(err) {
@@ -93,7 +94,7 @@ func Release(addrs []netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("release %v: %w", addrs, err)
 	}
-	defer c.close()
+	defer c.Close()
 	del := message{kind: unix.NFT_MSG_DELSETELEM}
 	for _, a := range addrs { // one by one: one that was held anew would keep the others in
 		one := []netip.Addr{a}
@@ -124,10 +125,10 @@ func missing(err error) bool { return errors.Is(err, unix.ENOENT) }
 func elements(set string, addrs []netip.Addr) []byte {
 	var list []byte
 	for _, a := range addrs {
-		key := attr(unix.NFTA_DATA_VALUE, a.AsSlice())
-		list = append(list, nested(unix.NFTA_LIST_ELEM, nested(unix.NFTA_SET_ELEM_KEY, key))...)
+		key := nl.Attr(unix.NFTA_DATA_VALUE, a.AsSlice())
+		list = append(list, nl.Nested(unix.NFTA_LIST_ELEM, nl.Nested(unix.NFTA_SET_ELEM_KEY, key))...)
 	}
-	out := text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
-	out = append(out, text(unix.NFTA_SET_ELEM_LIST_SET, set)...)
-	return append(out, nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, list)...)
+	out := nl.Text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName)
+	out = append(out, nl.Text(unix.NFTA_SET_ELEM_LIST_SET, set)...)
+	return append(out, nl.Nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, list)...)
 }
