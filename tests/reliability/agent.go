@@ -37,9 +37,6 @@ type Options struct {
 	Cgroup  string   // a cgroup v1 directory to start it in
 }
 
-// DefaultNetConf is the net-conf.json of the bench.
-const DefaultNetConf = `{"Network": "` + Network + `", "Backend": {"Type": "vxlan"}}`
-
 func newAgent(b *Bench, n *Node) *Agent {
 	a := &Agent{bench: b, node: n, port: healthPort}
 	a.kube = b.API.KubeconfigFor(b.API.Proxy.Listen(b.T, n.NS, "127.0.0.1:0"))
@@ -79,7 +76,7 @@ func (a *Agent) Start(o Options) error {
 	}
 	conf := o.NetConf
 	if conf == "" {
-		conf = DefaultNetConf
+		conf = a.bench.NetConf()
 	}
 	if err := os.WriteFile(a.node.Path("net-conf.json"), []byte(conf), 0o600); err != nil {
 		return err

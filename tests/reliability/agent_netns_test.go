@@ -166,11 +166,9 @@ func everythingRuns(b *Bench) error {
 // killWhileItRepairs takes all entries away and kills the agent while it puts them back.
 func killWhileItRepairs(b *Bench) error {
 	n := b.Nodes[0]
-	const script = "route flush dev flannel.1\nneigh flush dev flannel.1 nud permanent\naddr flush dev flannel.1\nlink set flannel.1 mtu 1300\n"
-	if _, err := n.NS.Input(script, "ip", "-batch", "-"); err != nil {
-		return err
-	}
-	if _, err := n.NS.Try("bridge", "fdb", "flush", "dev", "flannel.1"); err != nil {
+	err := b.Hurt(n, "{ip} route flush dev {device}", "{ip} neigh flush dev {device} nud permanent", "{ip} addr flush dev {device}",
+		"ip link set {device} mtu 1300", "bridge fdb flush dev {device}")
+	if err != nil {
 		return err
 	}
 	time.Sleep(rand.N(80 * time.Millisecond))
@@ -318,8 +316,10 @@ func startWithoutMemory(b *Bench) error {
 func blockThePort(b *Bench) error {
 	n := b.Nodes[0]
 	return b.still(n, func() error {
-		const script = "link del flannel.1\nlink add blocker type vxlan dstport 4789 external\nlink set blocker up\n"
-		_, err := n.NS.Input(script, "ip", "-batch", "-")
+		err := b.Hurt(n, "ip link del {device}")
+		if err == nil {
+			err = b.Hurt(n, "ip link add blocker up type vxlan dstport 4789 external") // in both families
+		}
 		return err
 	})
 }

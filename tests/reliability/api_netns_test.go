@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"os"
 	"regexp"
 	"strings"
@@ -199,8 +198,10 @@ func (n *Node) reboot() error {
 	if _, err := n.NS.Try("ip", "link", "set", "cni0", "down"); err != nil {
 		return err
 	}
-	if _, err := n.NS.Try("ip", "link", "del", n.Device()); err != nil {
-		return err
+	for _, f := range n.families() {
+		if _, err := n.NS.Try("ip", "link", "del", device(f)); err != nil {
+			return err
+		}
 	}
 	if _, err := n.NS.Try("nft", "flush", "ruleset"); err != nil {
 		return err
@@ -292,10 +293,14 @@ func storm(b *Bench) error {
 			out := json.NewEncoder(w)
 			version := r.URL.Query().Get("resourceVersion")
 			for i := range changes + nodes {
-				p := stranger(1 + i%nodes)
-				p.IP = netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})
+				p := stranger(b.Lane, 1+i%nodes)
+				for _, f := range b.Lane.Families() {
+					p.Ends[f].IP = memberAddr(f, i)
+				}
 				n := &corev1.Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}}
-				n.Name, n.UID, n.ResourceVersion, n.Annotations, n.Spec.PodCIDR = p.Name, "storm", version, p.annotations(), p.CIDR.String()
+				n.Name, n.UID, n.ResourceVersion, n.Annotations = p.Name, "storm", version, p.annotations()
+				n.Spec.PodCIDRs = texts(podCIDRs(b.Lane, 101+i%nodes))
+				n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
 				kind := "MODIFIED"
 				if i >= changes {
 					kind = "DELETED"

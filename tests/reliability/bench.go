@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -12,11 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/nstest"
 )
-
-// Network is the pod network of the bench.
-const Network = "10.244.0.0/16"
 
 // patience is how long the bench waits for anything before it gives up: bounds of the product are asserted apart from it.
 const patience = time.Minute
@@ -31,18 +28,21 @@ type Bench struct {
 	Outside *nstest.NS
 	// Strangers are peers without a machine that a row added to the cluster, for Restored to expect.
 	Strangers []Peer
+	// Backend is the object of that name in net-conf.json.
+	Backend string
 
-	hurt    time.Time // since when the present fault has done damage
-	runtime *Runtime  // of the first node, for rows that make pods
+	hurt    time.Time       // since when the present fault has done damage
+	struck  []subnet.Family // what it damages; empty: all families of the lane
+	runtime *Runtime        // of the first node, for rows that make pods
 }
 
-// OutsideAddr is the address of the host outside.
-func OutsideAddr() netip.Addr { return netip.AddrFrom4([4]byte{203, 0, 113, 9}) }
+// NetConf is the net-conf.json of the bench.
+func (b *Bench) NetConf() string { return b.Lane.NetConf(b.Backend) }
 
 // NewBench makes a cluster of n nodes, with agents that are ready.
 func NewBench(t testing.TB, s *Site, n int) *Bench {
 	t.Helper()
-	b := &Bench{Site: s, T: t, Fabric: nstest.NewFabric(t, n)}
+	b := &Bench{Site: s, T: t, Fabric: nstest.NewFabric(t, n), Backend: `{"Type": "vxlan"}`}
 	s.API.Proxy.Open()
 	s.API.Proxy.SetFault(nil)
 	if err := b.forgetNodes(); err != nil {
@@ -86,23 +86,43 @@ func (b *Bench) forgetNodes() error {
 func (b *Bench) wireOutside() {
 	b.Router, b.Outside = nstest.New(b.T), nstest.New(b.T)
 	b.Fabric.Attach(b.Router, "eth0", "uplink")
-	b.Router.IP("addr add " + gateway + "/24 dev eth0")
 	b.Router.SetSysctl("net.ipv4.ip_forward", "1")
+	b.Router.SetSysctl("net.ipv6.conf.all.forwarding", "1")
 	nstest.Veth(b.T, b.Router, "eth1", b.Outside, "eth0")
-	b.Router.IP("addr add 203.0.113.1/24 dev eth1")
-	b.Outside.IP("addr add " + OutsideAddr().String() + "/24 dev eth0")
-	b.Outside.IP("route add default via 203.0.113.1")
+	for _, f := range b.Lane.Families() {
+		w := wordsFor(f)
+		b.Router.IP(fmt.Sprintf("addr add %s/%d dev eth0", w.gateway, w.bits))
+		b.Router.IP(fmt.Sprintf("addr add %s/%d dev eth1", w.doorstep, w.bits))
+		b.Outside.IP(fmt.Sprintf("addr add %s/%d dev eth0", w.outside, w.bits))
+		b.Outside.IP("route add default via " + w.doorstep)
+	}
 }
 
-// gateway is the router's address on the switch.
-const gateway = "192.168.50.254"
-
-// Hurt runs a command on a node as somebody else would, and notes the time: from then on the node heals. The command is
-// split at blanks.
-func (b *Bench) Hurt(n *Node, command string) error {
-	_, err := n.NS.Try(strings.Fields(command)...)
+// Hurt runs commands on a node as somebody else would, and notes the time: from then on the node heals. Each is written once,
+// with words in braces for what differs between the families (expand), and split at blanks. They are run one after the other,
+// for each family that the row strikes; one that names no such word is run once.
+func (b *Bench) Hurt(n *Node, commands ...string) error {
+	err := b.on(n, commands...)
 	b.Damaged()
 	return err
+}
+
+// on is Hurt for what is no damage.
+func (b *Bench) on(n *Node, commands ...string) error {
+	done := map[string]bool{}
+	return b.inEach(func(f subnet.Family) error {
+		for _, c := range commands {
+			text := b.expand(n, f, c)
+			if done[text] {
+				continue
+			}
+			done[text] = true
+			if _, err := n.NS.Try(strings.Fields(text)...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // Damaged notes that the damage is done now.
@@ -123,13 +143,23 @@ func (b *Bench) Restored() error {
 	return nil
 }
 
-// Create makes the Node of a machine, or of a peer without one, with a pod range.
-func (b *Bench) Create(name, cidr string, annotations map[string]string) error {
+// Create makes the Node of a machine, or of a peer without one, with its pod ranges.
+func (b *Bench) Create(p Peer, annotations map[string]string) error {
+	var cidrs []string
+	for _, e := range p.Ends {
+		if e.CIDR.IsValid() {
+			cidrs = append(cidrs, e.CIDR.String())
+		}
+	}
+	return b.create(p.Name, cidrs, annotations)
+}
+
+func (b *Bench) create(name string, cidrs []string, annotations map[string]string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	_, err := b.Client.CoreV1().Nodes().Create(ctx, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
-		Spec:       corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}},
+		Spec:       corev1.NodeSpec{PodCIDR: cidrs[0], PodCIDRs: cidrs},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("create node %s: %w", name, err)

@@ -2,6 +2,7 @@ package reliability
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -24,19 +25,19 @@ func clusterRows() []Fault {
 	told := "heals: the newcomer is left out on all nodes, and told of by a metric and an Event"
 	stepsBack := "the newcomer steps back and says so; the conflict ends; heals: it is in, everywhere"
 	rows := []Fault{
-		intruder("a Node with the pod CIDR of another", kube.ReasonPodCIDRConflict, func(p, victim *Peer) { p.CIDR = victim.CIDR }),
-		intruder("a Node with a pod CIDR around another's", kube.ReasonPodCIDRConflict, func(p, victim *Peer) {
-			p.CIDR = netip.PrefixFrom(victim.CIDR.Addr(), 22).Masked()
+		intruder("a Node with the pod CIDR of another", kube.ReasonPodCIDRConflict, func(_ subnet.Family, e, victim *End) { e.CIDR = victim.CIDR }),
+		intruder("a Node with a pod CIDR around another's", kube.ReasonPodCIDRConflict, func(_ subnet.Family, e, victim *End) {
+			e.CIDR = netip.PrefixFrom(victim.CIDR.Addr(), victim.CIDR.Bits()-2).Masked()
 		}),
-		intruder("a Node with a pod CIDR inside another's", kube.ReasonPodCIDRConflict, func(p, victim *Peer) {
-			p.CIDR = netip.PrefixFrom(victim.CIDR.Addr().Next(), 26).Masked()
+		intruder("a Node with a pod CIDR inside another's", kube.ReasonPodCIDRConflict, func(_ subnet.Family, e, victim *End) {
+			e.CIDR = netip.PrefixFrom(victim.CIDR.Addr(), victim.CIDR.Bits()+2).Masked()
 		}),
-		intruder("a Node with the MAC of another", kube.ReasonMACConflict, func(p, victim *Peer) { p.MAC = victim.MAC }),
-		intruder("a Node with a pod CIDR outside the Network", kube.ReasonOutsideNetwork, func(p, _ *Peer) {
-			p.CIDR = netip.MustParsePrefix("10.99.0.0/24")
+		intruder("a Node with the MAC of another", kube.ReasonMACConflict, func(_ subnet.Family, e, victim *End) { e.MAC = victim.MAC }),
+		intruder("a Node with a pod CIDR outside the Network", kube.ReasonOutsideNetwork, func(f subnet.Family, e, _ *End) {
+			e.CIDR = netip.MustParsePrefix(wordsFor(f).elsewhere)
 		}),
-		intruder("a Node with a pod CIDR wider than the Network", kube.ReasonOutsideNetwork, func(p, _ *Peer) {
-			p.CIDR = netip.MustParsePrefix("0.0.0.0/0")
+		intruder("a Node with a pod CIDR wider than the Network", kube.ReasonOutsideNetwork, func(f subnet.Family, e, _ *End) {
+			e.CIDR = netip.MustParsePrefix(wordsFor(f).all)
 		}),
 	}
 	for i := range rows {
@@ -61,14 +62,20 @@ func clusterRows() []Fault {
 	)
 }
 
-// intruder is a row in which a Node without a machine comes that claims something of the second node's. It must change nothing.
-func intruder(name, reason string, claim func(p, victim *Peer)) Fault {
+// intruder is a row in which a Node without a machine comes that claims something of the second node's, in each family that the
+// row strikes. It must change nothing there; where it claims nothing of others it takes part.
+func intruder(name, reason string, claim func(f subnet.Family, e, victim *End)) Fault {
 	return Fault{
 		Name: name, Heal: 2 * time.Second, After: allStrangersLeave,
 		Do: func(b *Bench) error {
-			p := stranger(1)
-			claim(&p, &b.Nodes[1].Peer)
-			return b.Create(p.Name, p.CIDR.String(), p.annotations())
+			p := stranger(b.Lane, 1)
+			good := p
+			for _, f := range b.hurts() {
+				claim(f, &p.Ends[f], &b.Nodes[1].Ends[f])
+				good.Ends[f] = End{}
+			}
+			b.Strangers = []Peer{good}
+			return b.Create(p, p.annotations())
 		},
 		Healed: func(b *Bench) error {
 			var event error
@@ -154,54 +161,76 @@ func (b *Bench) remove(name string) error {
 
 // twinAddress brings a Node that announces the second node's address.
 func twinAddress(b *Bench) error {
-	p := stranger(1)
-	p.IP = b.Nodes[1].IP
+	p := stranger(b.Lane, 1)
+	for _, f := range b.hurts() {
+		p.Ends[f].IP = b.Nodes[1].Ends[f].IP
+	}
 	b.Strangers = []Peer{p}
-	return b.Create(p.Name, p.CIDR.String(), p.annotations())
+	return b.Create(p, p.annotations())
 }
 
 // twinIsTold wants both to stay everywhere, but for the second node itself: what it sent would come back to it.
 func twinIsTold(b *Bench) error {
-	twin := b.Strangers
-	victim := b.Nodes[1]
+	twin, victim := b.Strangers, b.Nodes[1]
+	rest := twin[0]
+	for _, f := range b.hurts() {
+		rest.Ends[f] = End{}
+	}
 	err := errors.Join(b.Right(b.Nodes[0]), b.Right(b.Nodes[2]), b.tells(kube.ReasonPublicIPConflict, b.Nodes...), b.event(victim.Name, kube.ReasonPublicIPConflict))
-	b.Strangers = nil
+	b.Strangers = []Peer{rest}
 	defer func() { b.Strangers = twin }()
 	return errors.Join(err, b.Right(victim))
 }
 
-// hostile is what others' Nodes say: each with the reason for which it is left out.
-func hostile() []struct{ reason, key, value string } {
-	return []struct{ reason, key, value string }{
-		{kube.ReasonBadBackendData, "backend-data", `{"VNI":1,"VtepMAC":"` + strings.Repeat("A", 200<<10) + `"}`},
-		{kube.ReasonBadBackendData, "backend-data", strings.Repeat("[", 100<<10)},
-		{kube.ReasonBadBackendData, "backend-data", `{"VNI":NaN,"VtepMAC":"0a:00:00:00:00:09"}`},
-		{kube.ReasonBadBackendData, "backend-data", "\x1b[2J\x00\r\n"},
-		{kube.ReasonBadBackendData, "backend-data", ""},
-		{kube.ReasonBadPublicIP, "public-ip", "127.0.0.1"},
-		{kube.ReasonBadPublicIP, "public-ip", "224.0.0.1"},
-		{kube.ReasonBadPublicIP, "public-ip", "fd00::2"},
-		{kube.ReasonBadPublicIP, "public-ip", "$(reboot)\n"},
-		{kube.ReasonBadPublicIP, "public-ip", ""},
-		{kube.ReasonBadBackendPort, "backend-port", "99999"},
-		{kube.ReasonOtherBackend, "backend-type", "udp; rm -rf /"},
-	}
+// hostility is what another's Node says, and the reason for which the family that it is about is left out, or all of it.
+type hostility struct {
+	reason, key, value string
+	families           []subnet.Family // that the key is about
 }
 
+// hostile lists them, about the given families.
+func hostile(families []subnet.Family) []hostility {
+	out := []hostility{
+		{kube.ReasonBadBackendPort, annotationPrefix + "backend-port", "99999", families},
+		{kube.ReasonOtherBackend, annotationPrefix + "backend-type", "udp; rm -rf /", families},
+	}
+	for _, f := range families {
+		only := []subnet.Family{f}
+		for _, data := range []string{
+			`{"VNI":1,"VtepMAC":"` + strings.Repeat("A", 200<<10) + `"}`, strings.Repeat("[", 100<<10), `{"VNI":NaN,"VtepMAC":"0a:00:00:00:00:09"}`,
+			"\x1b[2J\x00\r\n", "",
+		} {
+			out = append(out, hostility{kube.ReasonBadBackendData, key(f, "backend-data"), data, only})
+		}
+		for _, ip := range [2][]string{{"127.0.0.1", "224.0.0.1", "fd00::2"}, {"::1", "ff02::1", "192.0.2.2"}}[f] {
+			out = append(out, hostility{kube.ReasonBadPublicIP, key(f, "public-ip"), ip, only})
+		}
+		for _, ip := range []string{"$(reboot)\n", ""} {
+			out = append(out, hostility{kube.ReasonBadPublicIP, key(f, "public-ip"), ip, only})
+		}
+	}
+	return out
+}
+
+// hostileNodes come one by one. What is good of them counts: of a Node that is bad in one family, the other one.
 func hostileNodes(b *Bench) error {
-	for i, h := range hostile() {
-		p := stranger(1 + i)
+	for i, h := range hostile(b.hurts()) {
+		p := stranger(b.Lane, 1+i)
 		notes := p.annotations()
-		notes["flannel.alpha.coreos.com/"+h.key] = h.value
-		if err := b.Create(p.Name, p.CIDR.String(), notes); err != nil {
+		notes[h.key] = h.value
+		if err := b.Create(p, notes); err != nil {
 			return err
 		}
+		for _, f := range h.families {
+			p.Ends[f] = End{}
+		}
+		b.Strangers = append(b.Strangers, p)
 	}
 	return nil
 }
 
 func hostileAreTold(b *Bench) error {
-	for _, h := range hostile() {
+	for _, h := range hostile(b.hurts()) {
 		if err := b.tells(h.reason, b.Nodes...); err != nil {
 			return err
 		}
@@ -212,8 +241,8 @@ func hostileAreTold(b *Bench) error {
 // fiftyJoin makes them all known before one is waited for.
 func fiftyJoin(b *Bench) error {
 	for i := range 50 {
-		p := stranger(1 + i)
-		if err := b.Create(p.Name, p.CIDR.String(), p.annotations()); err != nil {
+		p := stranger(b.Lane, 1+i)
+		if err := b.Create(p, p.annotations()); err != nil {
 			return err
 		}
 		b.Strangers = append(b.Strangers, p)
@@ -230,11 +259,11 @@ func otherIdentity(b *Bench) error {
 		return err
 	}
 	again := func(i int) error {
-		p := stranger(i)
-		p.Name = stranger(1).Name
+		p := stranger(b.Lane, i)
+		p.Name = stranger(b.Lane, 1).Name
 		err := b.remove(p.Name)
 		if err == nil {
-			err = b.Create(p.Name, p.CIDR.String(), p.annotations())
+			err = b.Create(p, p.annotations())
 		}
 		b.Strangers = []Peer{p}
 		return err
@@ -257,7 +286,7 @@ func sameIdentity(b *Bench) error {
 	n := b.Nodes[len(b.Nodes)-1]
 	err := b.remove(n.Name)
 	if err == nil {
-		err = b.Create(n.Name, n.CIDR.String(), nil)
+		err = b.Create(n.Peer, nil)
 	}
 	b.Damaged()
 	return err
@@ -307,17 +336,17 @@ func newcomer(name, reason, note string, claim claims) Fault {
 			if err := n.Agent.Ready(); err != nil {
 				return err
 			}
-			have, err := n.Dump()
-			if err != nil {
+			if err := n.learn(); err != nil {
 				return err
 			}
-			n.MAC = have.Links[n.Device()].MAC
 			b.Strangers = []Peer{n.Peer}
 			return b.Restored()
 		},
 		After: func(b *Bench) error {
 			n.Agent.Kill()
-			_, _ = n.NS.Try("ip", "link", "del", n.Device())
+			for _, f := range n.families() {
+				_, _ = n.NS.Try("ip", "link", "del", device(f))
+			}
 			return allStrangersLeave(b)
 		},
 	}
@@ -335,48 +364,69 @@ func noRange(b *Bench, n *Node) (Options, func() error, error) {
 	return Options{}, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		patch := fmt.Sprintf(`{"spec":{"podCIDR":%[1]q,"podCIDRs":[%[1]q]}}`, n.CIDR)
-		_, err := b.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+		cidrs := texts(n.cidrs())
+		patch, err := json.Marshal(map[string]any{"spec": corev1.NodeSpec{PodCIDR: cidrs[0], PodCIDRs: cidrs}})
+		if err == nil {
+			_, err = b.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		}
 		return err
 	}, err
 }
 
-// strayRange makes a Node whose range is not the overlay's.
+// strayRange makes a Node whose ranges are not the overlay's.
 func strayRange(b *Bench, n *Node) (Options, func() error, error) {
-	err := b.Create(n.Name, "10.99.0.0/24", nil)
-	return Options{}, func() error { return errors.Join(b.remove(n.Name), b.Create(n.Name, n.CIDR.String(), nil)) }, err
+	stray := n.Peer
+	for _, f := range b.hurts() {
+		stray.Ends[f].CIDR = netip.MustParsePrefix(wordsFor(f).elsewhere)
+	}
+	err := b.Create(stray, nil)
+	return Options{}, func() error { return errors.Join(b.remove(n.Name), b.Create(n.Peer, nil)) }, err
 }
 
-// takenRange gives the newcomer's Node the second node's range, and then one of its own.
+// takenRange gives the newcomer's Node the second node's ranges, and then its own.
 func takenRange(b *Bench, n *Node) (Options, func() error, error) {
-	err := b.Create(n.Name, b.Nodes[1].CIDR.String(), nil)
-	return Options{}, func() error { return errors.Join(b.remove(n.Name), b.Create(n.Name, n.CIDR.String(), nil)) }, err
+	thief := n.Peer
+	for _, f := range b.hurts() {
+		thief.Ends[f].CIDR = b.Nodes[1].Ends[f].CIDR
+	}
+	err := b.Create(thief, nil)
+	return Options{}, func() error { return errors.Join(b.remove(n.Name), b.Create(n.Peer, nil)) }, err
 }
 
 // takenAddress lets the newcomer announce the second node's address, and then its own.
 func takenAddress(b *Bench, n *Node) (Options, func() error, error) {
-	err := b.Create(n.Name, n.CIDR.String(), nil)
+	err := b.Create(n.Peer, nil)
 	end := func() error {
 		n.Agent.Kill()
 		return n.Agent.Start(Options{})
 	}
-	return Options{Args: []string{"--public-ip=" + b.Nodes[1].IP.String(), "--iface=" + n.Link}}, end, err
+	args := []string{"--iface=" + n.Link}
+	for _, f := range b.hurts() {
+		args = append(args, [2]string{"--public-ip=", "--public-ipv6="}[f]+b.Nodes[1].Ends[f].IP.String())
+	}
+	return Options{Args: args}, end, err
 }
 
-// takenMAC gives the newcomer a device with the second node's MAC, and a Node that announces it.
+// takenMAC gives the newcomer devices with the second node's MACs, and a Node that announces it.
 func takenMAC(b *Bench, n *Node) (Options, func() error, error) {
 	clone := n.Peer
-	clone.MAC = b.Nodes[1].MAC
-	err := b.Create(n.Name, n.CIDR.String(), clone.annotations())
-	if err == nil {
-		_, err = n.NS.Try("ip", "link", "add", n.Device(), "address", clone.MAC.String(), "type", "vxlan", "id", "1", "local", n.IP.String(),
-			"dev", n.Link, "dstport", "4789", "nolearning")
+	for _, f := range b.hurts() {
+		clone.Ends[f].MAC = b.Nodes[1].Ends[f].MAC
+	}
+	err := b.Create(clone, clone.annotations())
+	for _, f := range b.hurts() {
+		if err == nil {
+			_, err = n.NS.Try("ip", "link", "add", device(f), "address", clone.Ends[f].MAC.String(), "type", "vxlan", "id", "1",
+				"local", n.Ends[f].IP.String(), "dev", n.Link, "dstport", "4789", "nolearning")
+		}
 	}
 	return Options{}, func() error {
 		_, err := b.Await(patience, func() error {
 			have, err := n.Dump()
-			if mac := have.Links[n.Device()].MAC; err != nil || mac == clone.MAC || mac == (subnet.MAC{}) {
-				return fmt.Errorf("the newcomer has the MAC %s, %w", mac, err)
+			for _, f := range b.hurts() {
+				if mac := have.Links[device(f)].MAC; err != nil || mac == clone.Ends[f].MAC || mac == (subnet.MAC{}) {
+					return fmt.Errorf("the newcomer has the MAC %s, %w", mac, err)
+				}
 			}
 			return nil
 		})

@@ -10,10 +10,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // datagrams are numbered UDP packets from each pod to each other, one way each, so that a number says which way was broken.
 type datagrams struct {
+	family  subnet.Family
 	tally   *Tally
 	pods    []*mouth
 	readers sync.WaitGroup
@@ -29,12 +32,12 @@ type mouth struct {
 
 const datagramPort = 5000
 
-func openDatagrams(b *Bench, tally *Tally) (part, error) {
-	d := &datagrams{tally: tally}
+func openDatagrams(b *Bench, f subnet.Family, tally *Tally) (part, error) {
+	d := &datagrams{family: f, tally: tally}
 	for _, n := range b.Nodes {
-		m := &mouth{name: n.Name, addr: netip.AddrPortFrom(n.PodIP, datagramPort)}
+		m := &mouth{name: n.Name, addr: netip.AddrPortFrom(n.PodIPs[f], datagramPort)}
 		err := n.Pod.Do(func() (err error) {
-			m.conn, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(m.addr))
+			m.conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(m.addr))
 			return err
 		})
 		if err != nil {
@@ -60,18 +63,20 @@ func (d *datagrams) run(stop <-chan struct{}) {
 				if i == j {
 					continue
 				}
-				number := d.tally.sent(way(from, to))
+				number := d.tally.sent(d.way(from, to))
 				packet := binary.BigEndian.AppendUint32(nil, uint32(i))
 				packet = binary.BigEndian.AppendUint32(packet, uint32(number))
 				if _, err := from.conn.WriteToUDPAddrPort(packet, to.addr); err != nil {
-					d.tally.remark("%s number %d: %v", way(from, to), number, err)
+					d.tally.remark("%s number %d: %v", d.way(from, to), number, err)
 				}
 			}
 		}
 	})
 }
 
-func way(from, to *mouth) string { return "udp " + from.name + " to " + to.name }
+func (d *datagrams) way(from, to *mouth) flow {
+	return flow{d.family, "udp " + from.name + " to " + to.name}
+}
 
 func (d *datagrams) read(self int, m *mouth) {
 	packet := make([]byte, 64)
@@ -89,9 +94,9 @@ func (d *datagrams) read(self int, m *mouth) {
 		if i >= len(d.pods) || i == self {
 			continue
 		}
-		d.tally.came(way(d.pods[i], m), int(binary.BigEndian.Uint32(packet[4:])))
+		d.tally.came(d.way(d.pods[i], m), int(binary.BigEndian.Uint32(packet[4:])))
 		if real := netip.AddrPortFrom(from.Addr().Unmap(), from.Port()); real != d.pods[i].addr {
-			d.tally.mistake(1, "%s came from %s", way(d.pods[i], m), real)
+			d.tally.mistake(d.family, 1, "%s came from %s", d.way(d.pods[i], m), real)
 		}
 	}
 }

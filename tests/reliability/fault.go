@@ -11,9 +11,13 @@
 //		return []Fault{{
 //			Name:  "flannel.1 deleted",
 //			Loses: "the device is gone until it is made again",
-//			Do:    func(b *Bench) error { return b.Hurt(b.Nodes[0], "ip link del flannel.1") },
+//			Do:    func(b *Bench) error { return b.Hurt(b.Nodes[0], "ip link del {device}") },
 //		}}
 //	}
+//
+// The families of the nodes, the pods and the traffic are those of the lane (WEFT_LANE, package lane). A row says what it
+// breaks, and Hurt does so in each family of the lane: {device} is flannel.1, and flannel-v6.1. A row that strikes one family
+// alone (Fault.Families) may cost the other nothing.
 //
 // To play one row, or all:
 //
@@ -23,7 +27,13 @@
 // Inside Do, use what returns errors: Node.NS.Try and Bench.Hurt, and not Node.NS.IP or Run, which end the whole group.
 package reliability
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/tests/lane"
+)
 
 // Fault is one thing that goes wrong: one line of the page.
 type Fault struct {
@@ -49,6 +59,8 @@ type Fault struct {
 	Rules bool
 	// Lines is how many log lines of one kind a run may bring beyond ten for each start of an agent and one a second.
 	Lines int
+	// Families are those that it strikes; empty: those of the lane. In the others not one packet may be lost.
+	Families []subnet.Family
 	// Alone gives the row a bench of its own, for what cannot be undone.
 	Alone bool
 
@@ -70,4 +82,9 @@ type Group struct {
 	Faults []Fault
 	// Nodes is how many nodes its bench has; 0 means 3.
 	Nodes int
+	// Lanes are those in which it is played; empty: all.
+	Lanes []lane.Lane
 }
+
+// in reports whether the group is played in a lane.
+func (g Group) in(l lane.Lane) bool { return len(g.Lanes) == 0 || slices.Contains(g.Lanes, l) }

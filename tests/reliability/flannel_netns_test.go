@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -14,7 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/flannelstate"
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // trip is a way from flannel to weft and back, node by node, with pods that live and traffic that flows all the time.
@@ -54,8 +55,9 @@ func (r trip) travellers(b *Bench) []*Node { return b.Nodes[:len(b.Nodes)-r.nati
 
 // flannel is a node as flannel has it.
 func (r trip) flannel(n *Node) flannelstate.Node {
+	end := n.Ends[subnet.IPv4]
 	return flannelstate.Node{
-		Name: n.Name, Network: netip.MustParsePrefix(Network), PodCIDR: n.CIDR, Underlay: n.Link, Addr: n.IP, MAC: n.MAC.String(),
+		Name: n.Name, Network: lane.Network(subnet.IPv4), PodCIDR: end.CIDR, Underlay: n.Link, Addr: end.IP, MAC: end.MAC.String(),
 		VNI: 1, Port: r.port, Rules: r.rules, Root: n.Dir,
 	}
 }
@@ -66,7 +68,7 @@ func (r trip) conf() string {
 	if r.port != 0 {
 		port = fmt.Sprintf(`, "Port": %d`, r.port)
 	}
-	return fmt.Sprintf(`{"Network": %q, "EnableNFTables": %t, "Backend": {"Type": "vxlan"%s}}`, Network, r.rules == flannelstate.NFTables, port)
+	return fmt.Sprintf(`{"Network": %q, "EnableNFTables": %t, "Backend": {"Type": "vxlan"%s}}`, lane.Network(subnet.IPv4), r.rules == flannelstate.NFTables, port)
 }
 
 // options are how weft runs on flannel's files, as its manifest does.
@@ -95,7 +97,7 @@ func (r trip) begin(b *Bench) error {
 		if err := r.startFlannel(b, n); err != nil {
 			return err
 		}
-		if err := r.flannel(n).Pod(podID(n), n.PodIP, 1450); err != nil {
+		if err := r.flannel(n).Pod(podID(n), n.PodIPs[subnet.IPv4], 1450); err != nil {
 			return err
 		}
 	}
@@ -112,7 +114,7 @@ func (r trip) talk(b *Bench) error {
 			if from == to {
 				continue
 			}
-			if err := from.Pod.CanPing(to.PodIP); err != nil {
+			if err := from.Pod.CanPing(to.PodIPs[subnet.IPv4]); err != nil {
 				return err
 			}
 		}
@@ -211,7 +213,7 @@ func (r trip) arrived(b *Bench) error {
 	var errs []error
 	for _, n := range r.travellers(b) {
 		errs = append(errs, r.judge(n))
-		for _, kept := range []string{"var/lib/cni/flannel/" + podID(n), "var/lib/cni/networks/cbr0/" + n.PodIP.String()} {
+		for _, kept := range []string{"var/lib/cni/flannel/" + podID(n), "var/lib/cni/networks/cbr0/" + n.PodIPs[subnet.IPv4].String()} {
 			_, err := os.Stat(n.Path(kept)) // of a pod that lives
 			errs = append(errs, err)
 		}

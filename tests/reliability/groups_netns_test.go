@@ -2,6 +2,8 @@ package reliability
 
 import (
 	"testing"
+
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // groups lists all faults of the bench, in the order in which they are played.
@@ -15,7 +17,7 @@ func groups() []Group {
 		{Name: "API server", Faults: apiRows()},
 		{Name: "cluster", Faults: clusterRows()},
 		{Name: "upgrade", Faults: upgradeRows()},
-		{Name: "migration", Nodes: 4, Faults: migrationRows()},
+		{Name: "migration", Nodes: 4, Lanes: []lane.Lane{lane.IPv4}, Faults: migrationRows()},
 	}
 }
 
@@ -26,6 +28,9 @@ func TestFaultsLoseNothingTheyMayNotAndHeal(t *testing.T) {
 	}
 	site := NewSite(t)
 	for _, g := range groups() {
+		if !g.in(site.Lane) {
+			continue
+		}
 		t.Run(g.Name, func(t *testing.T) { g.Run(t, site, form) })
 	}
 }

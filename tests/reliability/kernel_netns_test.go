@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // kernelRows are what others do to the node's kernel. The damage is always on the first node.
@@ -13,22 +15,15 @@ func kernelRows() []Fault {
 	return append(append(deviceRows(), tableRows()...), append(hostRows(), crowdRows()...)...)
 }
 
-// command is a fault that commands make, one after the other. With more than one, the agent is stopped meanwhile: it would
-// be faster.
+// command is a fault that commands make, one after the other, in each family. With more than one, or of more than one family,
+// the agent is stopped meanwhile: it would be faster.
 func command(name, loses string, commands ...string) Fault {
 	return Fault{Name: name, Loses: loses, Do: func(b *Bench) error {
 		n := b.Nodes[0]
 		if len(commands) == 1 {
 			return b.Hurt(n, commands[0])
 		}
-		return b.still(n, func() error {
-			for _, c := range commands {
-				if err := b.Hurt(n, c); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		return b.still(n, func() error { return b.Hurt(n, commands...) })
 	}}
 }
 
@@ -44,28 +39,28 @@ func (b *Bench) still(n *Node, do func() error) error {
 
 func deviceRows() []Fault {
 	const gone = "what is sent before the device is as it was is lost"
-	deleted := command("flannel.1 deleted", gone, "ip link del flannel.1")
+	deleted := command("flannel.1 deleted", gone, "ip link del {device}")
 	deleted.Worst = true
 	return []Fault{
 		deleted,
-		command("flannel.1 set down", gone, "ip link set flannel.1 down"),
-		command("flannel.1 set down and up", gone, "ip link set flannel.1 down", "ip link set flannel.1 up"),
-		command("flannel.1 renamed", gone, "ip link set flannel.1 down", "ip link set flannel.1 name tunnel0", "ip link set tunnel0 up"),
-		command("flannel.1 has another MTU", "", "ip link set flannel.1 mtu 1300"),
-		command("flannel.1 has another MAC", gone, "ip link set flannel.1 address 0a:99:99:99:99:99"),
-		command("flannel.1 has no address", "with a device's last address the kernel takes its routes away", "ip addr flush dev flannel.1"),
-		command("flannel.1 has another address of the pod network", "", "ip addr add 10.244.1.77/32 dev flannel.1"),
-		command("flannel.1 made anew by hand, on another port", gone, "ip link del flannel.1",
-			"ip link add flannel.1 mtu 1450 type vxlan id 1 dstport 8472 nolearning dev eth0", "ip link set flannel.1 up"),
-		command("flannel.1 made anew by hand, with another VNI", gone, "ip link del flannel.1",
-			"ip link add flannel.1 mtu 1450 type vxlan id 7 dstport 4789 nolearning dev eth0", "ip link set flannel.1 up"),
-		command("flannel.1 replaced by a bridge", gone, "ip link del flannel.1", "ip link add flannel.1 type bridge"),
+		command("flannel.1 set down", gone, "ip link set {device} down"),
+		command("flannel.1 set down and up", gone, "ip link set {device} down", "ip link set {device} up"),
+		command("flannel.1 renamed", gone, "ip link set {device} down", "ip link set {device} name {other}", "ip link set {other} up"),
+		command("flannel.1 has another MTU", "", "ip link set {device} mtu 1300"),
+		command("flannel.1 has another MAC", gone, "ip link set {device} address 0a:99:99:99:99:99"),
+		command("flannel.1 has no address", "with a device's last address the kernel takes its routes away", "{ip} addr flush dev {device}"),
+		command("flannel.1 has another address of the pod network", "", "ip addr add {stray} dev {device}"),
+		command("flannel.1 made anew by hand, on another port", gone, "ip link del {device}",
+			"ip link add {device} mtu {mtu} type vxlan id 1 {tunnel} dstport 8472 nolearning dev eth0", "ip link set {device} up"),
+		command("flannel.1 made anew by hand, with another VNI", gone, "ip link del {device}",
+			"ip link add {device} mtu {mtu} type vxlan id 7 {tunnel} dstport 4789 nolearning dev eth0", "ip link set {device} up"),
+		command("flannel.1 replaced by a bridge", gone, "ip link del {device}", "ip link add {device} type bridge"),
 		{
 			Name: "a second VXLAN device on the port", Note: "another VNI; the two share the socket",
 			Do: func(b *Bench) error {
-				return b.Hurt(b.Nodes[0], "ip link add other up type vxlan id 9 dstport 4789 dev eth0")
+				return b.Hurt(b.Nodes[0], "ip link add {other} up type vxlan id 9 {tunnel} dstport 4789 dev eth0")
 			},
-			After: func(b *Bench) error { return b.Hurt(b.Nodes[0], "ip link del other") },
+			After: func(b *Bench) error { return b.Hurt(b.Nodes[0], "ip link del {other}") },
 		},
 	}
 }
@@ -73,23 +68,23 @@ func deviceRows() []Fault {
 func tableRows() []Fault {
 	const missing = "what is sent before the entry is there again is lost"
 	return []Fault{
-		command("neighbours flushed", missing, "ip neigh flush dev flannel.1 nud permanent"),
-		command("neighbours replaced", missing, "ip neigh replace 10.244.2.0 lladdr 0a:99:99:99:99:99 dev flannel.1 nud permanent"),
-		command("forwarding entries flushed", missing, "bridge fdb flush dev flannel.1"),
+		command("neighbours flushed", missing, "{ip} neigh flush dev {device} nud permanent"),
+		command("neighbours replaced", missing, "ip neigh replace {peer} lladdr 0a:99:99:99:99:99 dev {device} nud permanent"),
+		command("forwarding entries flushed", missing, "bridge fdb flush dev {device}"),
 		{Name: "forwarding entry replaced", Loses: missing, Do: func(b *Bench) error {
-			return b.Hurt(b.Nodes[0], fmt.Sprintf("bridge fdb replace %s dev flannel.1 dst 192.168.50.99", b.Nodes[1].MAC))
+			return b.Hurt(b.Nodes[0], "bridge fdb replace {peermac} dev {device} dst {nowhere}")
 		}},
 		{Name: "second destination for a forwarding entry", Note: "a copy of each frame went elsewhere", Do: func(b *Bench) error {
-			return b.Hurt(b.Nodes[0], fmt.Sprintf("bridge fdb append %s dev flannel.1 dst 192.168.50.99", b.Nodes[1].MAC))
+			return b.Hurt(b.Nodes[0], "bridge fdb append {peermac} dev {device} dst {nowhere}")
 		}},
-		command("routes flushed", missing, "ip route flush dev flannel.1"),
-		command("route replaced", missing, "ip route replace 10.244.2.0/24 via "+gateway),
-		command("route replaced by a blackhole", missing, "ip route replace blackhole 10.244.2.0/24"),
-		command("entry of a stranger", "", "bridge fdb add 0a:99:99:99:99:98 dev flannel.1 dst 192.168.50.98"),
+		command("routes flushed", missing, "{ip} route flush dev {device}"),
+		command("route replaced", missing, "ip route replace {peercidr} via {gateway}"),
+		command("route replaced by a blackhole", missing, "ip route replace blackhole {peercidr}"),
+		command("entry of a stranger", "", "bridge fdb add 0a:99:99:99:99:98 dev {device} dst {nowhere}"),
 		{Name: "entries flushed again and again", Note: "20 times, every 50 ms; the log stays short", Loses: missing,
 			Do: func(b *Bench) error {
 				for range 20 {
-					if err := b.Hurt(b.Nodes[0], "bridge fdb flush dev flannel.1"); err != nil {
+					if err := b.Hurt(b.Nodes[0], "bridge fdb flush dev {device}"); err != nil {
 						return err
 					}
 					time.Sleep(50 * time.Millisecond)
@@ -99,41 +94,54 @@ func tableRows() []Fault {
 	}
 }
 
-// sysctl is a switch turned by hand, and what has to come of it.
-func sysctl(name, value, loses string) Fault {
-	return Fault{
-		Name: fmt.Sprintf("%s set to %s", strings.ReplaceAll(name, "/", "."), value), Loses: loses,
+// sysctl is a switch turned by hand, and what has to come of it. The files are those of the families, below /proc/sys/net; a
+// family without one has no such switch.
+func sysctl(name, value, loses string, files [2]string) Fault {
+	fault := Fault{
+		Name: fmt.Sprintf("%s set to %s", name, value), Loses: loses,
 		Do: func(b *Bench) error {
-			_, err := b.Nodes[0].NS.Input(value, "tee", "/proc/sys/net/ipv4/"+name)
+			err := b.inEach(func(f subnet.Family) error {
+				_, err := b.Nodes[0].NS.Input(value, "tee", "/proc/sys/net/"+b.expand(b.Nodes[0], f, files[f]))
+				return err
+			})
 			b.Damaged()
 			return err
 		},
 		Healed: func(b *Bench) error {
-			text, err := b.Nodes[0].NS.Try("cat", "/proc/sys/net/ipv4/"+name)
-			if err == nil && strings.TrimSpace(text) == value {
-				err = fmt.Errorf("%s is still %s", name, value)
-			}
+			err := b.inEach(func(f subnet.Family) error {
+				text, err := b.Nodes[0].NS.Try("cat", "/proc/sys/net/"+b.expand(b.Nodes[0], f, files[f]))
+				if err == nil && strings.TrimSpace(text) == value {
+					err = fmt.Errorf("%s is still %s", files[f], value)
+				}
+				return err
+			})
 			if err == nil {
 				err = b.Restored()
 			}
 			return err
 		},
 	}
+	for _, f := range subnet.Families() {
+		if files[f] != "" {
+			fault.Families = append(fault.Families, f)
+		}
+	}
+	return fault
 }
 
 func hostRows() []Fault {
 	const off = "what is sent before the switch is on again is lost"
-	strict := sysctl("conf/all/rp_filter", "1", "")
+	strict := sysctl("conf.all.rp_filter", "1", "", [2]string{"ipv4/conf/all/rp_filter"})
 	strict.Note, strict.Healed = "strict: answers take the way that the packets came, so nothing needs to be done", nil
 	strict.After = func(b *Bench) error {
 		_, err := b.Nodes[0].NS.Input("0", "tee", "/proc/sys/net/ipv4/conf/all/rp_filter")
 		return err
 	}
 	return []Fault{
-		sysctl("ip_forward", "0", off),
-		sysctl("conf/flannel.1/forwarding", "0", off),
-		sysctl("conf/cni0/forwarding", "0", off),
-		sysctl("conf/eth0/forwarding", "0", off),
+		sysctl("ip_forward", "0", off, [2]string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"}),
+		sysctl("conf.flannel.1.forwarding", "0", off, [2]string{"ipv4/conf/{device}/forwarding", "ipv6/conf/{device}/forwarding"}),
+		sysctl("conf.cni0.forwarding", "0", off, [2]string{"ipv4/conf/cni0/forwarding", "ipv6/conf/cni0/forwarding"}),
+		sysctl("conf.eth0.forwarding", "0", off, [2]string{"ipv4/conf/eth0/forwarding", "ipv6/conf/eth0/forwarding"}),
 		strict,
 	}
 }
@@ -156,7 +164,7 @@ func flushInTheCrowd() Fault {
 			crowd = make(chan error, 1)
 			go func() { crowd <- links(b, 2000) }()
 			time.Sleep(100 * time.Millisecond)
-			return b.Hurt(b.Nodes[0], "ip route flush dev flannel.1")
+			return b.Hurt(b.Nodes[0], "{ip} route flush dev {device}")
 		},
 		After: func(*Bench) error { return <-crowd },
 	}
@@ -192,11 +200,6 @@ func overflow(b *Bench) error {
 		if err := churn(10000)(b); err != nil {
 			return err
 		}
-		for _, c := range []string{"ip route flush dev flannel.1", "bridge fdb flush dev flannel.1", "ip neigh flush dev flannel.1 nud permanent"} {
-			if err := b.Hurt(n, c); err != nil {
-				return err
-			}
-		}
-		return nil
+		return b.Hurt(n, "{ip} route flush dev {device}", "bridge fdb flush dev {device}", "{ip} neigh flush dev {device} nud permanent")
 	})
 }

@@ -30,7 +30,11 @@ func (n *Node) Rules() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\n,", r) })
+	return ordered(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\n,", r) })), nil
+}
+
+// ordered writes a table one word a line, with the elements of sets in order.
+func ordered(words []string) string {
 	open := -1
 	for i, w := range words {
 		switch {
@@ -41,27 +45,34 @@ func (n *Node) Rules() (string, error) {
 			open = -1
 		}
 	}
-	return strings.Join(words, "\n"), nil
+	return strings.Join(words, "\n")
 }
 
-// Want is what a node's kernel should hold of ours, written straight from the contract: per peer one route, one neighbour
-// and one forwarding entry, and a device for them.
+// Want is what a node's kernel should hold of ours, written straight from the contract: per family a device, and per peer one
+// route, one neighbour and one forwarding entry.
 func (b *Bench) Want(n *Node) (kernel.State, error) {
 	parent, err := n.index(n.Link)
 	if err != nil {
 		return kernel.State{}, err
 	}
-	device := n.Device()
 	s := kernel.New()
-	s.Links[device] = kernel.Link{
-		Kind: "vxlan", VNI: 1, Local: n.IP, Port: n.Port, Parent: parent, MTU: n.MTU - 50, MAC: n.MAC, Up: true,
-	}
-	s.Addrs[kernel.Addr{Link: device, Prefix: netip.PrefixFrom(n.CIDR.Addr(), 32)}] = struct{}{}
-	for _, p := range b.peers(n) {
-		via := p.CIDR.Addr()
-		s.Neighs[kernel.Neigh{Link: device, IP: via}] = p.MAC
-		s.FDB[kernel.FDBKey{Link: device, MAC: p.MAC}] = kernel.FDBDest{Dst: p.IP, Port: p.Port}
-		s.Routes[kernel.RouteKey{Dst: p.CIDR}] = kernel.Route{Link: device, Via: via, Onlink: true, Ours: true, Type: "unicast"}
+	for _, f := range b.Lane.Families() {
+		own, link, w := n.Ends[f], device(f), wordsFor(f)
+		s.Links[link] = kernel.Link{
+			Kind: "vxlan", VNI: 1, Local: own.IP, Port: n.Port, Parent: parent, MTU: n.MTU - w.overhead, MAC: own.MAC, Up: true,
+		}
+		first := own.CIDR.Addr()
+		s.Addrs[kernel.Addr{Link: link, Prefix: netip.PrefixFrom(first, first.BitLen())}] = struct{}{}
+		for _, p := range b.peers(n) {
+			end := p.Ends[f]
+			if end == (End{}) {
+				continue
+			}
+			via := end.CIDR.Addr()
+			s.Neighs[kernel.Neigh{Link: link, IP: via}] = end.MAC
+			s.FDB[kernel.FDBKey{Link: link, MAC: end.MAC}] = kernel.FDBDest{Dst: end.IP, Port: p.Port}
+			s.Routes[kernel.RouteKey{Dst: end.CIDR, Metric: w.metric}] = kernel.Route{Link: link, Via: via, Onlink: true, Ours: true, Type: "unicast"}
+		}
 	}
 	return s, nil
 }
@@ -96,8 +107,8 @@ func (b *Bench) kernelRight(n *Node) error {
 	}
 	for name, l := range have.Links {
 		l.Index, l.SoftChecksum = 0, false
-		if n.MAC == (subnet.MAC{}) {
-			l.MAC = n.MAC // not known yet
+		if !n.known {
+			l.MAC = subnet.MAC{}
 		}
 		have.Links[name] = l
 	}
@@ -107,7 +118,7 @@ func (b *Bench) kernelRight(n *Node) error {
 		}
 		have.FDB[key] = d
 	}
-	if n.MAC == (subnet.MAC{}) {
+	if !n.known {
 		want.Neighs, want.FDB, have.Neighs, have.FDB = nil, nil, nil, nil
 	}
 	if diff := cmp.Diff(want, have, cmp.Comparer(sameAddr), cmp.Comparer(samePrefix)); diff != "" {
@@ -125,7 +136,7 @@ func (b *Bench) rulesRight(n *Node) error {
 	if n.rules == "" {
 		n.rules = rules
 	}
-	if diff := cmp.Diff(strings.Split(n.rules, "\n"), strings.Split(rules, "\n")); diff != "" && n.MAC != (subnet.MAC{}) {
+	if diff := cmp.Diff(strings.Split(n.rules, "\n"), strings.Split(rules, "\n")); diff != "" && n.known {
 		return fmt.Errorf("%s: the rules (+) are not as they should be (-):\n%s", n.Name, diff)
 	}
 	return nil

@@ -9,12 +9,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // outbound are new TCP connections from the pods in turn to the host outside. That host counts what comes with another
 // source address than a node's, packet by packet: an answer to such a one would find no way back, so no connection tells.
 type outbound struct {
 	bench    *Bench
+	flow     flow
 	tally    *Tally
 	listener net.Listener
 	serving  sync.WaitGroup
@@ -23,33 +27,32 @@ type outbound struct {
 }
 
 const (
-	outsidePort  = 9000
-	outboundName = "tcp to the outside"
+	outsidePort = 9000
 )
 
 // watchTable counts at the host outside. It goes through the addresses of the nodes, for those are who may send.
-const watchTable = `table inet bench-watch
-delete table inet bench-watch
-table inet bench-watch {
+const watchTable = `table %[1]s bench-watch
+delete table %[1]s bench-watch
+table %[1]s bench-watch {
 	chain input {
 		type filter hook input priority 0
-		ip saddr { %s } accept
-		ip saddr %s counter
+		%[1]s saddr { %[2]s } accept
+		%[1]s saddr %[3]s counter
 	}
 }
 `
 
-func openOutbound(b *Bench, tally *Tally) (part, error) {
-	o := &outbound{bench: b, tally: tally}
+func openOutbound(b *Bench, f subnet.Family, tally *Tally) (part, error) {
+	o := &outbound{bench: b, tally: tally, flow: flow{f, "tcp to the outside"}}
 	var nodes []string
 	for _, n := range b.Nodes {
-		nodes = append(nodes, n.IP.String())
+		nodes = append(nodes, n.Ends[f].IP.String())
 	}
-	if _, err := b.Outside.Input(fmt.Sprintf(watchTable, strings.Join(nodes, ", "), Network), "nft", "-f", "-"); err != nil {
+	if _, err := b.Outside.Input(fmt.Sprintf(watchTable, wordsFor(f).nft, strings.Join(nodes, ", "), lane.Network(f)), "nft", "-f", "-"); err != nil {
 		return nil, err
 	}
 	err := b.Outside.Do(func() (err error) {
-		o.listener, err = net.Listen("tcp", netip.AddrPortFrom(OutsideAddr(), outsidePort).String())
+		o.listener, err = net.Listen("tcp", netip.AddrPortFrom(OutsideAddr(f), outsidePort).String())
 		return err
 	})
 	if err != nil {
@@ -76,13 +79,13 @@ func (o *outbound) run(stop <-chan struct{}) {
 	every(50*time.Millisecond, stop, func() {
 		n := o.bench.Nodes[o.turn%len(o.bench.Nodes)]
 		o.turn++
-		number := o.tally.sent(outboundName)
+		number := o.tally.sent(o.flow)
 		o.dialling.Go(func() {
 			if err := o.dial(n); err != nil {
-				o.tally.remark("%s number %d, from %s: %v", outboundName, number, n.Name, err)
+				o.tally.remark("%s number %d, from %s: %v", o.flow, number, n.Name, err)
 				return
 			}
-			o.tally.came(outboundName, number)
+			o.tally.came(o.flow, number)
 		})
 	})
 }
@@ -92,7 +95,7 @@ func (o *outbound) run(stop <-chan struct{}) {
 func (o *outbound) dial(n *Node) error {
 	var conn net.Conn
 	err := n.Pod.Do(func() (err error) {
-		conn, err = net.DialTimeout("tcp4", o.listener.Addr().String(), patience/2)
+		conn, err = net.DialTimeout("tcp", o.listener.Addr().String(), patience/2)
 		return err
 	})
 	if err != nil {
@@ -125,18 +128,18 @@ func (o *outbound) close() {
 	o.dialling.Wait()
 	o.listener.Close()
 	o.serving.Wait()
-	text, err := o.bench.Outside.Try("nft", "list", "chain", "inet", "bench-watch", "input")
+	text, err := o.bench.Outside.Try("nft", "list", "chain", wordsFor(o.flow.family).nft, "bench-watch", "input")
 	if err != nil {
-		o.tally.mistake(1, "nobody watched the outside: %v", err)
+		o.tally.mistake(o.flow.family, 1, "nobody watched the outside: %v", err)
 		return
 	}
 	var packets int
 	if _, rest, ok := strings.Cut(text, "counter packets "); ok {
 		if _, err := fmt.Sscan(rest, &packets); err != nil {
-			o.tally.mistake(1, "the outside's counter: %v", err)
+			o.tally.mistake(o.flow.family, 1, "the outside's counter: %v", err)
 		}
 	}
 	if packets > 0 {
-		o.tally.mistake(packets, "%d packets reached the outside with a pod's address", packets)
+		o.tally.mistake(o.flow.family, packets, "%d packets reached the outside with a pod's address", packets)
 	}
 }

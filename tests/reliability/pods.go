@@ -31,8 +31,8 @@ type Runtime struct {
 
 // Sandbox is a pod that a Runtime made.
 type Sandbox struct {
-	ID   string
-	Addr netip.Addr
+	ID    string
+	Addrs []netip.Addr // one of each family of the lane
 }
 
 // template is the conflist's template of a bench node: the stock chain, with the files of this node.
@@ -121,10 +121,11 @@ func (r *Runtime) Add(ctx context.Context, id string) (Sandbox, error) {
 		return Sandbox{}, fmt.Errorf("ADD %s: %w", id, err)
 	}
 	raw, err := json.Marshal(result)
-	if addrs := ipam.ResultAddrs(raw); err == nil && len(addrs) == 1 {
-		return Sandbox{id, addrs[0]}, nil
+	families := r.node.families()
+	if addrs := ipam.ResultAddrs(raw); err == nil && len(addrs) == len(families) {
+		return Sandbox{id, addrs}, nil
 	}
-	return Sandbox{}, fmt.Errorf("ADD %s: want one address in %s: %w", id, raw, errors.Join(err))
+	return Sandbox{}, fmt.Errorf("ADD %s: want addresses of %v in %s: %w", id, families, raw, errors.Join(err))
 }
 
 // Del deletes a pod, and then its namespace.
@@ -140,9 +141,14 @@ func (r *Runtime) Del(ctx context.Context, id string) error {
 	return nil
 }
 
-// Ping asks an address from inside a pod.
-func (r *Runtime) Ping(id string, addr netip.Addr) error {
-	return execute("ip", "netns", "exec", r.name(id), "ping", "-c1", "-W5", addr.String())
+// Ping asks addresses from inside a pod.
+func (r *Runtime) Ping(id string, addrs ...netip.Addr) error {
+	for _, a := range addrs {
+		if err := execute("ip", "netns", "exec", r.name(id), "ping", "-c1", "-W5", a.String()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // name is that of the pod's namespace; nstest removes those of processes that are gone.
@@ -157,10 +163,10 @@ func (r *Runtime) conf(id string) *libcni.RuntimeConf {
 // Holds reports what the node keeps beside what these pods and the one of the bench need: reservations, records, ports of
 // the bridge.
 func (r *Runtime) Holds(pods ...Sandbox) error {
-	want := []string{r.node.PodIP.String()}
+	want := texts(r.node.PodAddrs())
 	ids := []string{}
 	for _, p := range pods {
-		want, ids = append(want, p.Addr.String()), append(ids, p.ID)
+		want, ids = append(want, texts(p.Addrs)...), append(ids, p.ID)
 	}
 	all, err := ipam.Store{Dir: r.node.Path("cni/networks/cbr0")}.List()
 	if err != nil {
@@ -189,6 +195,14 @@ func (r *Runtime) Holds(pods ...Sandbox) error {
 		err = fmt.Errorf("the bridge has %d ports for %d pods", n, len(pods)+1)
 	}
 	return err
+}
+
+func texts[T fmt.Stringer](values []T) []string {
+	var out []string
+	for _, a := range values {
+		out = append(out, a.String())
+	}
+	return out
 }
 
 func differ(what string, want, have []string) error {

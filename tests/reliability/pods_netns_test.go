@@ -53,7 +53,7 @@ func manyPods(b *Bench) error {
 		err = r.Holds(pods...)
 	}
 	for i := 0; i < n && err == nil; i++ {
-		err = r.Ping(pods[i].ID, b.Nodes[1].PodIP)
+		err = r.Ping(pods[i].ID, b.Nodes[1].PodAddrs()...)
 	}
 	return errors.Join(err, atOnce(n, func(i int) error { return r.Del(ctx, fmt.Sprintf("many-%d", i)) }))
 }
@@ -123,7 +123,7 @@ func remakeASandbox(b *Bench) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(r.Del(ctx, "old"), r.Ping("new", b.Nodes[1].PodIP)); err != nil {
+	if err := errors.Join(r.Del(ctx, "old"), r.Ping("new", b.Nodes[1].PodAddrs()...)); err != nil {
 		return err
 	}
 	if _, err := await(func() error { return r.Holds(fresh) }, patience); err != nil {
@@ -158,7 +158,7 @@ func (b *Bench) onePod(id string) error {
 	if _, err := b.runtime.Add(ctx, id); err != nil {
 		return err
 	}
-	return errors.Join(b.runtime.Ping(id, b.Nodes[1].PodIP), b.runtime.Del(ctx, id))
+	return errors.Join(b.runtime.Ping(id, b.Nodes[1].PodAddrs()...), b.runtime.Del(ctx, id))
 }
 
 func killTheAgent(_ context.Context, b *Bench) error {
@@ -187,7 +187,7 @@ func changeTheMTU(_ context.Context, b *Bench) error {
 		if err := b.Hurt(n, fmt.Sprintf("ip link set eth0 mtu %d", underlay)); err != nil {
 			return err
 		}
-		want := fmt.Sprintf("FLANNEL_MTU=%d\n", underlay-50)
+		want := fmt.Sprintf("FLANNEL_MTU=%d\n", podMTU(b.Lane, underlay))
 		_, err := await(func() error {
 			if text, err := os.ReadFile(n.Path("run/subnet.env")); err != nil || !strings.Contains(string(text), want) {
 				return fmt.Errorf("subnet.env lacks %s: %s %w", want, text, errors.Join(err, errNotYet))
@@ -202,7 +202,7 @@ func changeTheMTU(_ context.Context, b *Bench) error {
 			return err
 		}
 		link, err := exec.Command("ip", "-n", r.name(id), "-o", "link", "show", "eth0").Output()
-		if want := fmt.Sprintf("mtu %d ", underlay-50); err == nil && !strings.Contains(string(link), want) {
+		if want := fmt.Sprintf("mtu %d ", podMTU(b.Lane, underlay)); err == nil && !strings.Contains(string(link), want) {
 			err = fmt.Errorf("a new pod has %s; want %s", link, want)
 		}
 		if err := errors.Join(err, r.Del(context.Background(), id)); err != nil {

@@ -33,7 +33,7 @@ type guarded struct {
 	t       *testing.T
 	node    *Node
 	runtime *Runtime
-	server  netip.AddrPort
+	servers []netip.AddrPort    // in each family of the lane
 	rights  *rbacv1.ClusterRole // of the agents, before some were taken away
 }
 
@@ -79,10 +79,13 @@ func (w *guarded) populate() {
 		w.must(err)
 	}
 	for _, n := range w.Nodes {
-		w.pod("shop", n.Name, n, n.PodIP)
+		w.pod("shop", n.Name, n, n.PodAddrs())
 	}
-	w.server = netip.AddrPortFrom(w.node.PodIP, 80)
-	w.node.Pod.TCPEcho(w.server)
+	for _, a := range w.node.PodAddrs() {
+		at := netip.AddrPortFrom(a, 80)
+		w.servers = append(w.servers, at)
+		w.node.Pod.TCPEcho(at)
+	}
 	var err error
 	w.runtime, err = NewRuntime(w.node)
 	w.must(err)
@@ -116,7 +119,7 @@ func (w *guarded) restart(args ...string) {
 }
 
 // pod makes a running Pod of the API.
-func (w *guarded) pod(namespace, name string, n *Node, addr netip.Addr) {
+func (w *guarded) pod(namespace, name string, n *Node, addrs []netip.Addr) {
 	w.t.Helper()
 	pods := w.Client.CoreV1().Pods(namespace)
 	p, err := pods.Create(w.t.Context(), &corev1.Pod{
@@ -124,9 +127,17 @@ func (w *guarded) pod(namespace, name string, n *Node, addr netip.Addr) {
 		Spec:       corev1.PodSpec{NodeName: n.Name, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	}, metav1.CreateOptions{})
 	w.must(err)
-	p.Status.Phase, p.Status.PodIP, p.Status.PodIPs = corev1.PodRunning, addr.String(), []corev1.PodIP{{IP: addr.String()}}
+	p.Status.Phase, p.Status.PodIP, p.Status.PodIPs = corev1.PodRunning, addrs[0].String(), podIPs(addrs)
 	_, err = pods.UpdateStatus(w.t.Context(), p, metav1.UpdateOptions{})
 	w.must(err)
+}
+
+func podIPs(addrs []netip.Addr) []corev1.PodIP {
+	var out []corev1.PodIP
+	for _, a := range addrs {
+		out = append(out, corev1.PodIP{IP: a.String()})
+	}
+	return out
 }
 
 // deny writes a policy that allows the pods of shop nothing in.
@@ -146,18 +157,27 @@ func (w *guarded) allow() {
 	}
 }
 
-// passes asks the server, once. A packet that is not answered within the time is taken for one that was dropped.
-func (w *guarded) passes() error {
-	conn, err := w.Nodes[1].Pod.Dial("tcp", w.server, 300*time.Millisecond)
-	if err == nil {
-		err = conn.Close()
+// asks makes one connection to each server, and returns what came of each. A packet that is not answered within the time is
+// taken for one that was dropped.
+func (w *guarded) asks() []error {
+	var out []error
+	for _, at := range w.servers {
+		conn, err := w.Nodes[1].Pod.Dial("tcp", at, 300*time.Millisecond)
+		if err == nil {
+			err = conn.Close()
+		}
+		out = append(out, err)
 	}
-	return err
+	return out
 }
 
+func (w *guarded) passes() error { return errors.Join(w.asks()...) }
+
 func (w *guarded) drops() error {
-	if w.passes() == nil {
-		return errors.New("a connection that the policy denies is made")
+	for i, err := range w.asks() {
+		if err == nil {
+			return fmt.Errorf("a connection to %s that the policy denies is made", w.servers[i])
+		}
 	}
 	return nil
 }
@@ -165,13 +185,17 @@ func (w *guarded) drops() error {
 // silence sends echo requests that the policy denies while something is done, and wants none answered.
 func (w *guarded) silence(do func()) {
 	w.t.Helper()
-	p := w.Nodes[1].Pod.StartPing(nstest.Ping{Dst: w.node.PodIP, Interval: 5 * time.Millisecond})
-	do()
-	r := p.Stop()
-	w.t.Logf("%d echo requests, %d answered", r.Sent, r.Sent-len(r.Lost))
-	if r.Sent == 0 || len(r.Lost) != r.Sent {
-		w.t.Errorf("%d of %d echo requests were answered", r.Sent-len(r.Lost), r.Sent)
+	for _, a := range w.node.PodAddrs() {
+		p := w.Nodes[1].Pod.StartPing(nstest.Ping{Dst: a, Interval: 5 * time.Millisecond})
+		defer func() {
+			r := p.Stop()
+			w.t.Logf("%d echo requests to %s, %d answered", r.Sent, a, r.Sent-len(r.Lost))
+			if r.Sent == 0 || len(r.Lost) != r.Sent {
+				w.t.Errorf("%d of %d echo requests to %s were answered", r.Sent-len(r.Lost), r.Sent, a)
+			}
+		}()
 	}
+	do()
 }
 
 // stand tells which of the tables of policies are there.
@@ -236,7 +260,7 @@ func (w *guarded) add(namespace, id string) (Sandbox, time.Duration) {
 	w.must(err)
 	raw, err := json.Marshal(result)
 	w.must(err)
-	return Sandbox{id, ipam.ResultAddrs(raw)[0]}, took
+	return Sandbox{id, ipam.ResultAddrs(raw)}, took
 }
 
 func (w *guarded) del(namespace, id string) {
@@ -247,18 +271,21 @@ func (w *guarded) del(namespace, id string) {
 	_ = execute("ip", "netns", "del", w.runtime.name(id))
 }
 
-// addrOf is the address that a pod holds.
-func (w *guarded) addrOf(id string) netip.Addr {
+// addrsOf are the addresses that a pod holds.
+func (w *guarded) addrsOf(id string) []netip.Addr {
 	w.t.Helper()
 	all, err := ipam.Store{Dir: w.node.Path("cni/networks/cbr0")}.List()
 	w.must(err)
+	var out []netip.Addr
 	for _, a := range all {
 		if a.Owner.ContainerID == id {
-			return a.Addr
+			out = append(out, a.Addr)
 		}
 	}
-	w.t.Fatalf("no address of %s in %v", id, all)
-	return netip.Addr{}
+	if len(out) != len(w.servers) {
+		w.t.Fatalf("%s has %v in %v", id, out, all)
+	}
+	return out
 }
 
 func (w *guarded) conf(namespace, id string) *libcni.RuntimeConf {
@@ -268,10 +295,21 @@ func (w *guarded) conf(namespace, id string) *libcni.RuntimeConf {
 }
 
 // reaches asks a pod from the other node for an echo, a few times.
-func (w *guarded) reaches(addr netip.Addr) error {
-	r := w.Nodes[1].Pod.Ping(nstest.Ping{Dst: addr}, 3)
-	if len(r.Lost) > 0 {
-		return errors.New(r.String())
+func (w *guarded) reaches(addrs ...netip.Addr) error {
+	for _, a := range addrs {
+		if r := w.Nodes[1].Pod.Ping(nstest.Ping{Dst: a}, 3); len(r.Lost) > 0 {
+			return fmt.Errorf("%s: %s", a, r)
+		}
+	}
+	return nil
+}
+
+// unreached wants a pod that is reached at none of its addresses.
+func (w *guarded) unreached(addrs ...netip.Addr) error {
+	for _, a := range addrs {
+		if w.reaches(a) == nil {
+			return fmt.Errorf("%s is reached", a)
+		}
 	}
 	return nil
 }

@@ -182,17 +182,17 @@ func (w *guarded) held(id string) {
 	w.t.Helper()
 	pod, took := w.add("yard", id)
 	w.t.Logf("ADD without the API server took %v", took)
-	if w.reaches(pod.Addr) == nil {
-		w.t.Errorf("%s is not held", id)
+	if err := w.unreached(pod.Addrs...); err != nil {
+		w.t.Errorf("%s is not held: %v", id, err)
 	}
 }
 
 // let finds a pod that was held to be let go, once the API server tells of it.
 func (w *guarded) let(id string) {
 	w.t.Helper()
-	addr := w.addrOf(id)
-	w.pod("yard", id, w.node, addr)
-	w.soon("the pod is let go", func() error { return w.reaches(addr) })
+	addrs := w.addrsOf(id)
+	w.pod("yard", id, w.node, addrs)
+	w.soon("the pod is let go", func() error { return w.reaches(addrs...) })
 	w.del("yard", id)
 	w.must(w.Client.CoreV1().Pods("yard").Delete(w.t.Context(), id, *metav1.NewDeleteOptions(0)))
 }
@@ -200,26 +200,26 @@ func (w *guarded) let(id string) {
 func (w *guarded) reconfigured() {
 	w.silence(func() {
 		before := strings.Count(w.node.Agent.Log(), "network configuration")
-		conf := strings.Replace(DefaultNetConf, `"vxlan"`, `"vxlan", "MTU": 1400`, 1)
+		conf := strings.Replace(w.NetConf(), `"vxlan"`, `"vxlan", "MTU": 1400`, 1)
 		w.must(os.WriteFile(w.node.Path("net-conf.json"), []byte(conf), 0o600))
-		w.soon("the new MTU", func() error {
-			if !strings.Contains(w.node.NS.IP("link show "+w.node.Device()), "mtu 1350") {
-				return errNotYet
-			}
-			return nil
-		})
+		w.soon("the new MTU", func() error { return w.mtu(1400) })
 		w.must(w.both()())
-		w.must(os.WriteFile(w.node.Path("net-conf.json"), []byte(DefaultNetConf), 0o600))
-		w.soon("the old MTU", func() error {
-			if !strings.Contains(w.node.NS.IP("link show "+w.node.Device()), "mtu 1450") {
-				return errNotYet
-			}
-			return nil
-		})
+		w.must(os.WriteFile(w.node.Path("net-conf.json"), []byte(w.NetConf()), 0o600))
+		w.soon("the old MTU", func() error { return w.mtu(1500) })
 		w.ready()
 		w.t.Logf("generations: %d lines before, %d after", before, strings.Count(w.node.Agent.Log(), "network configuration"))
 	})
 	w.must(w.both()())
+}
+
+// mtu wants devices that are made for an underlay of that MTU.
+func (w *guarded) mtu(underlay int) error {
+	for _, f := range w.Lane.Families() {
+		if !strings.Contains(w.node.NS.IP("link show "+device(f)), fmt.Sprintf("mtu %d", underlay-wordsFor(f).overhead)) {
+			return errNotYet
+		}
+	}
+	return nil
 }
 
 // reboot does to the node what a boot does that finds no API server.
@@ -260,7 +260,7 @@ func (w *guarded) opened() {
 		w.t.Errorf("passes after %v", took)
 	}
 	pod, _ := w.add("yard", "opened")
-	w.must(w.reaches(pod.Addr))
+	w.must(w.reaches(pod.Addrs...))
 	w.del("yard", "opened")
 }
 
@@ -354,7 +354,7 @@ func (w *guarded) forbidden() {
 	w.told(since)
 	w.must(w.passes())
 	pod, took := w.add("yard", "forbidden")
-	w.must(w.reaches(pod.Addr))
+	w.must(w.reaches(pod.Addrs...))
 	w.t.Logf("ADD took %v", took)
 	w.del("yard", "forbidden")
 	if n := strings.Count(w.node.Agent.Log()[since:], "NetworkPolicies are not enforced"); n != 1 {
@@ -372,7 +372,7 @@ func (w *guarded) forbiddenAtBoot() {
 	pod, _ := w.add("yard", "boot")
 	w.API.Proxy.Open()
 	w.told(since)
-	w.must(w.reaches(pod.Addr))
+	w.must(w.reaches(pod.Addrs...))
 	w.del("yard", "boot")
 	w.permit()
 	w.soon("the policy, once it is permitted", func() error { return errors.Join(w.both()(), w.drops()) })

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // firewallRows belong to the group "kernel": what others do to rules and to connection tracking.
@@ -29,22 +31,28 @@ func firewallRows() []Fault {
 			if err := nft(b, "flush ruleset\n"); err != nil {
 				return err
 			}
-			_, err := b.Nodes[0].NS.Input(reloaded, "iptables-nft-restore")
+			err := b.inEach(func(f subnet.Family) error {
+				_, err := b.Nodes[0].NS.Input(reloaded, wordsFor(f).iptables+"-nft-restore")
+				return err
+			})
 			b.Damaged()
 			return err
 		},
-		Healed: opened("iptables-nft"), After: closed("iptables-nft"),
+		Healed: opened("nft"), After: closed("nft"),
 	}
 	return []Fault{
 		flushed, deleted, emptied, before, added, reload,
-		forward("iptables (nft): FORWARD set to DROP", "iptables-nft", "-P FORWARD DROP"),
-		forward("iptables (nft): FORWARD ends in REJECT", "iptables-nft", "-A FORWARD -j REJECT"),
-		forward("iptables (legacy): FORWARD set to DROP", "iptables-legacy", "-P FORWARD DROP"),
-		forward("iptables (nft): FORWARD flushed while it drops", "iptables-nft", "-P FORWARD DROP", "-F FORWARD"),
+		forward("iptables (nft): FORWARD set to DROP", "nft", "-P FORWARD DROP"),
+		forward("iptables (nft): FORWARD ends in REJECT", "nft", "-A FORWARD -j REJECT"),
+		forward("iptables (legacy): FORWARD set to DROP", "legacy", "-P FORWARD DROP"),
+		forward("iptables (nft): FORWARD flushed while it drops", "nft", "-P FORWARD DROP", "-F FORWARD"),
 		{
 			Name: "connection tracking full", Long: true, Note: "as many connections as the kernel tracks; the tunnels are not tracked",
 			Loses: "the kernel drops what would need a new entry; connections that stand, and the tunnels, go on",
-			Do:    fillConntrack, After: func(b *Bench) error { _, err := b.Nodes[0].NS.Try("conntrack", "-D", "-d", "10.9.9.9"); return err },
+			Do:    fillConntrack, After: func(b *Bench) error {
+				_, err := b.Nodes[0].NS.Try("conntrack", "-D", "-f", wordsFor(b.Lane.First()).sysctl, "-d", crowded(b.Lane.First(), 9, 9))
+				return err
+			},
 		},
 	}
 }
@@ -69,47 +77,48 @@ func nft(b *Bench, text string) error {
 	return err
 }
 
-// forward is a FORWARD chain that stops everything. It has healed when a new connection from another node's pod is let in,
-// which the traffic's losses show, too.
-func forward(name, program string, rules ...string) Fault {
+// forward is a FORWARD chain that stops everything, in iptables of the given flavour. It has healed when a new connection from
+// another node's pod is let in, which the traffic's losses show, too.
+func forward(name, flavour string, rules ...string) Fault {
 	return Fault{
 		Name: name, Loses: "what is sent before our jump is there is dropped",
 		Do: func(b *Bench) error {
+			var commands []string
 			for _, r := range rules {
-				if err := b.Hurt(b.Nodes[0], program+" "+r); err != nil {
-					return err
-				}
+				commands = append(commands, "{iptables}-"+flavour+" "+r)
 			}
-			return nil
+			return b.Hurt(b.Nodes[0], commands...)
 		},
-		Healed: opened(program), After: closed(program),
+		Healed: opened(flavour), After: closed(flavour),
 	}
 }
 
 // opened tells whether a FORWARD chain lets pods through: by a jump of ours that comes before what stops everything.
-func opened(program string) func(*Bench) error {
+func opened(flavour string) func(*Bench) error {
 	return func(b *Bench) error {
-		text, err := b.Nodes[0].NS.Try(program, "-S", "FORWARD")
+		err := b.inEach(func(f subnet.Family) error {
+			text, err := b.Nodes[0].NS.Try(wordsFor(f).iptables+"-"+flavour, "-S", "FORWARD")
+			if err != nil {
+				return err
+			}
+			before, _, _ := strings.Cut(text, "-j REJECT")
+			if !strings.Contains(before, "-A FORWARD -m comment") {
+				return fmt.Errorf("FORWARD is not opened:\n%s", text)
+			}
+			return nil
+		})
 		if err != nil {
 			return err
-		}
-		before, _, _ := strings.Cut(text, "-j REJECT")
-		if !strings.Contains(before, "-A FORWARD -m comment") {
-			return fmt.Errorf("FORWARD is not opened:\n%s", text)
 		}
 		return b.Restored()
 	}
 }
 
 // closed takes an operator's rules away again.
-func closed(program string) func(*Bench) error {
+func closed(flavour string) func(*Bench) error {
 	return func(b *Bench) error {
-		for _, r := range []string{"-P FORWARD ACCEPT", "-F FORWARD"} {
-			if _, err := b.Nodes[0].NS.Try(append([]string{program}, strings.Fields(r)...)...); err != nil {
-				return err
-			}
-		}
-		return nil
+		program := "{iptables}-" + flavour
+		return b.on(b.Nodes[0], program+" -P FORWARD ACCEPT", program+" -F FORWARD")
 	}
 }
 
@@ -121,10 +130,11 @@ func fillConntrack(b *Bench) error {
 	if err != nil {
 		return err
 	}
+	f := b.Lane.First() // there is one table for both
 	var script strings.Builder
 	for i := range limit {
-		fmt.Fprintf(&script, "-I -s 10.9.%d.1 -d 10.9.9.9 -p tcp --sport %d --dport 80 --state ESTABLISHED -t 600 -u SEEN_REPLY,ASSURED\n",
-			i>>14, 1024+i&0x3fff)
+		fmt.Fprintf(&script, "-I -s %s -d %s -p tcp --sport %d --dport 80 --state ESTABLISHED -t 600 -u SEEN_REPLY,ASSURED\n",
+			crowded(f, i>>14, 1), crowded(f, 9, 9), 1024+i&0x3fff)
 	}
 	_, _ = n.NS.Input(script.String(), "conntrack", "-R", "-") // ends with an error when the table is full
 	count, err := n.number("/proc/sys/net/netfilter/nf_conntrack_count")
@@ -136,6 +146,11 @@ func fillConntrack(b *Bench) error {
 	}
 	time.Sleep(time.Second)
 	return nil
+}
+
+// crowded is an address of those that fill the table.
+func crowded(f subnet.Family, a, b int) string {
+	return fmt.Sprintf([2]string{"10.9.%d.%d", "fd00:9::%d:%d"}[f], a, b)
 }
 
 // number reads a file of /proc in the node's namespace.

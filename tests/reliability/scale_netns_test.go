@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // scaleRows are large clusters. Most of their nodes have no machine: the three that have program all of them.
@@ -37,12 +38,28 @@ func scaleRows() []Fault {
 }
 
 // member is node i of a crowd. It lives behind the router.
-func member(i int) Peer {
-	hi, lo := byte(i>>8), byte(i)
-	return Peer{
-		Name: fmt.Sprintf("m%05d", i), CIDR: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(4 + i/16), byte(i % 16 * 16)}), 28),
-		IP: netip.AddrFrom4([4]byte{172, 16, hi, lo}), MAC: subnet.MAC{0x0a, 1, 4: hi, 5: lo}, Port: 4789,
+func member(l lane.Lane, i int) Peer {
+	p := Peer{Name: fmt.Sprintf("m%05d", i), Port: 4789}
+	for _, f := range l.Families() {
+		p.Ends[f] = End{CIDR: memberCIDR(f, i), IP: memberAddr(f, i), MAC: subnet.MAC{0x0a, 1 + byte(f), 4: byte(i >> 8), 5: byte(i)}}
 	}
+	return p
+}
+
+func memberCIDR(f subnet.Family, i int) netip.Prefix {
+	if f == subnet.IPv4 {
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(4 + i/16), byte(i % 16 * 16)}), 28)
+	}
+	base := lane.Network(f).Addr().As16()
+	base[6], base[7] = byte((i+0x1000)>>8), byte(i)
+	return netip.PrefixFrom(netip.AddrFrom16(base), 64)
+}
+
+func memberAddr(f subnet.Family, i int) netip.Addr {
+	if f == subnet.IPv4 {
+		return netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})
+	}
+	return netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x72, 14: byte(i >> 8), 15: byte(i)})
 }
 
 // crowd adds members from and up to a number, many at once.
@@ -50,8 +67,8 @@ func (b *Bench) crowd(from, to int) error {
 	var all errgroup.Group
 	all.SetLimit(16)
 	for i := from; i < to; i++ {
-		p := member(i)
-		all.Go(func() error { return b.Create(p.Name, p.CIDR.String(), p.annotations()) })
+		p := member(b.Lane, i)
+		all.Go(func() error { return b.Create(p, p.annotations()) })
 		b.Strangers = append(b.Strangers, p)
 	}
 	if err := all.Wait(); err != nil || from > 0 {

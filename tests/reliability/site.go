@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/weft-cni/weft/tests/apiserver"
+	"github.com/weft-cni/weft/tests/lane"
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
@@ -21,6 +22,7 @@ type Site struct {
 	API     *apiserver.API
 	Client  *kubernetes.Clientset // the administrator's, past the proxy
 	Daemon  string                // flanneld, as `go build` makes it
+	Lane    lane.Lane             // the families of its clusters
 	Plugins string                // a folder with the CNI shim and the standard plugins: what the image has in /opt/weft/cni
 }
 
@@ -28,7 +30,7 @@ type Site struct {
 func NewSite(t testing.TB) *Site {
 	t.Helper()
 	nstest.NeedRoot(t)
-	s := &Site{API: apiserver.Start(t)}
+	s := &Site{API: apiserver.Start(t), Lane: lane.Of(t)}
 	s.Client = s.API.Admin()
 	if err := apiserver.Permit(s.Client, filepath.Join(root, "manifests/kube-flannel.yml")); err != nil {
 		t.Fatal(err)

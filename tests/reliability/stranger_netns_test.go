@@ -8,28 +8,48 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // stranger is peer number i, which has no machine.
-func stranger(i int) Peer {
-	return Peer{
-		Name: fmt.Sprintf("s%d", i), CIDR: cidr(100 + i), IP: netip.AddrFrom4([4]byte{192, 168, 50, byte(100 + i)}),
-		MAC: subnet.MAC{0x0a, 5: byte(i)}, Port: 4789,
+func stranger(l lane.Lane, i int) Peer {
+	p := Peer{Name: fmt.Sprintf("s%d", i), Port: 4789}
+	for _, f := range l.Families() {
+		ip := netip.MustParseAddr(wordsFor(f).nowhere).AsSlice()
+		ip[len(ip)-1] = byte(100 + i)
+		addr, _ := netip.AddrFromSlice(ip)
+		p.Ends[f] = End{CIDR: lane.PodCIDR(f, 100+i), IP: addr, MAC: subnet.MAC{0x0a, 4: byte(f), 5: byte(i)}}
 	}
+	return p
 }
 
 // annotations are what a node announces of itself.
 func (p Peer) annotations() map[string]string {
-	const prefix = "flannel.alpha.coreos.com/"
-	return map[string]string{
-		prefix + "backend-type": "vxlan", prefix + "backend-data": fmt.Sprintf(`{"VNI":1,"VtepMAC":%q}`, p.MAC),
-		prefix + "kube-subnet-manager": "true", prefix + "public-ip": p.IP.String(), prefix + "backend-port": fmt.Sprint(p.Port),
+	notes := map[string]string{
+		annotationPrefix + "backend-type": "vxlan", annotationPrefix + "kube-subnet-manager": "true", annotationPrefix + "backend-port": fmt.Sprint(p.Port),
 	}
+	for _, f := range subnet.Families() {
+		if end := p.Ends[f]; end != (End{}) {
+			notes[key(f, "backend-data")] = fmt.Sprintf(`{"VNI":1,"VtepMAC":%q}`, end.MAC)
+			notes[key(f, "public-ip")] = end.IP.String()
+		}
+	}
+	return notes
+}
+
+const annotationPrefix = "flannel.alpha.coreos.com/"
+
+// key is an annotation as a family has it: the one without a number is IPv4's.
+func key(f subnet.Family, name string) string {
+	if f == subnet.IPv6 {
+		name = map[string]string{"backend-data": "backend-v6-data", "public-ip": "public-ipv6"}[name]
+	}
+	return annotationPrefix + name
 }
 
 func strangerJoins(b *Bench) error {
-	p := stranger(1)
-	if err := b.Create(p.Name, p.CIDR.String(), p.annotations()); err != nil {
+	p := stranger(b.Lane, 1)
+	if err := b.Create(p, p.annotations()); err != nil {
 		return err
 	}
 	b.Strangers = append(b.Strangers, p)
@@ -40,5 +60,5 @@ func strangerLeaves(b *Bench) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	b.Strangers = nil
-	return b.Client.CoreV1().Nodes().Delete(ctx, stranger(1).Name, metav1.DeleteOptions{})
+	return b.Client.CoreV1().Nodes().Delete(ctx, stranger(b.Lane, 1).Name, metav1.DeleteOptions{})
 }

@@ -9,12 +9,16 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // stream is one TCP connection from the first node's pod to the last one's, through the address of a Service. Each number
 // that it sends has to come back, and it has to stay the same connection: one that breaks counts as a loss.
 type stream struct {
 	bench    *Bench
+	flow     flow
+	service  netip.AddrPort
 	tally    *Tally
 	listener net.Listener
 	serving  sync.WaitGroup
@@ -26,28 +30,28 @@ type stream struct {
 }
 
 const (
-	streamPort  = 7000
-	serviceAddr = "10.96.0.10"
-	streamName  = "tcp through the Service"
+	streamPort = 7000
 	// stall is how long a connection that does not break may be without an answer: TCP tries again less and less often.
 	stall = 10 * time.Second
 )
 
 // serviceTable is what kube-proxy does for a Service with one endpoint.
-const serviceTable = `table ip bench-service
-delete table ip bench-service
-table ip bench-service {
+const serviceTable = `table %[1]s bench-service
+delete table %[1]s bench-service
+table %[1]s bench-service {
 	chain prerouting {
 		type nat hook prerouting priority dstnat
-		ip daddr %s tcp dport 80 dnat to %s:%d
+		%[1]s daddr %[2]s tcp dport 80 dnat to %[3]s
 	}
 }
 `
 
-func openStream(b *Bench, tally *Tally) (part, error) {
-	first, last := b.Nodes[0], b.Nodes[len(b.Nodes)-1]
-	s := &stream{bench: b, tally: tally}
-	at := netip.AddrPortFrom(last.PodIP, streamPort)
+func openStream(b *Bench, f subnet.Family, tally *Tally) (part, error) {
+	first, last, w := b.Nodes[0], b.Nodes[len(b.Nodes)-1], wordsFor(f)
+	s := &stream{
+		bench: b, tally: tally, flow: flow{f, "tcp through the Service"}, service: netip.AddrPortFrom(netip.MustParseAddr(w.service), 80),
+	}
+	at := netip.AddrPortFrom(last.PodIPs[f], streamPort)
 	err := last.Pod.Do(func() (err error) {
 		s.listener, err = net.Listen("tcp", at.String())
 		return err
@@ -56,7 +60,7 @@ func openStream(b *Bench, tally *Tally) (part, error) {
 		return nil, err
 	}
 	s.serving.Go(s.serve)
-	if _, err := first.NS.Input(fmt.Sprintf(serviceTable, serviceAddr, last.PodIP, streamPort), "nft", "-f", "-"); err != nil {
+	if _, err := first.NS.Input(fmt.Sprintf(serviceTable, w.nft, w.service, at), "nft", "-f", "-"); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -84,7 +88,7 @@ func (s *stream) serve() {
 func (s *stream) connect() error {
 	var conn net.Conn
 	err := s.bench.Nodes[0].Pod.Do(func() (err error) {
-		conn, err = net.DialTimeout("tcp", serviceAddr+":80", 5*time.Second)
+		conn, err = net.DialTimeout("tcp", s.service.String(), 5*time.Second)
 		return err
 	})
 	if err != nil {
@@ -99,7 +103,7 @@ func (s *stream) connect() error {
 			if _, err := io.ReadFull(conn, number[:]); err != nil {
 				return
 			}
-			s.tally.came(streamName, int(binary.BigEndian.Uint32(number[:])))
+			s.tally.came(s.flow, int(binary.BigEndian.Uint32(number[:])))
 		}
 	})
 	return nil
@@ -108,7 +112,7 @@ func (s *stream) connect() error {
 // run implements part.
 func (s *stream) run(stop <-chan struct{}) {
 	every(10*time.Millisecond, stop, func() {
-		number := s.tally.sent(streamName)
+		number := s.tally.sent(s.flow)
 		err := s.write(number)
 		if err == nil {
 			return
@@ -147,7 +151,7 @@ func (s *stream) hangUp() {
 // settled implements part: TCP has to bring what it took, however late.
 func (s *stream) settled() bool {
 	_, err := await(func() error {
-		if !s.tally.arrived(streamName) {
+		if !s.tally.arrived(s.flow) {
 			return errNotYet
 		}
 		return nil

@@ -5,29 +5,40 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // Tally counts numbered things of many streams: what was sent, and how often each came.
 type Tally struct {
 	mu      sync.Mutex // guards what follows
-	streams map[string][]uint8
-	wrong   int
+	streams map[flow][]uint8
+	wrong   [2]int   // by family
 	notes   []string // about some of what went wrong
 }
 
+// flow is one stream of one family.
+type flow struct {
+	family subnet.Family
+	name   string
+}
+
+// String is "IPv6 udp n1 to n2".
+func (f flow) String() string { return f.family.String() + " " + f.name }
+
 // sent notes the next number of a stream and returns it.
-func (t *Tally) sent(stream string) int {
+func (t *Tally) sent(stream flow) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.streams == nil {
-		t.streams = map[string][]uint8{}
+		t.streams = map[flow][]uint8{}
 	}
 	t.streams[stream] = append(t.streams[stream], 0)
 	return len(t.streams[stream]) - 1
 }
 
 // came notes that a number came. One that was never sent comes from an earlier row, and does not count.
-func (t *Tally) came(stream string, number int) {
+func (t *Tally) came(stream flow, number int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if list := t.streams[stream]; number >= 0 && number < len(list) && list[number] < 255 {
@@ -36,10 +47,10 @@ func (t *Tally) came(stream string, number int) {
 }
 
 // mistake notes something that came as it never should.
-func (t *Tally) mistake(count int, format string, args ...any) {
+func (t *Tally) mistake(f subnet.Family, count int, format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.wrong += count
+	t.wrong[f] += count
 	t.note(fmt.Sprintf(format, args...))
 }
 
@@ -57,15 +68,21 @@ func (t *Tally) note(text string) {
 	}
 }
 
-// Count is a tally's sum.
+// Count is a tally's sum, by family.
 type Count struct {
-	Sent, Lost, Duplicated, Wrong int
+	Sent, Lost, Duplicated, Wrong [2]int
 	Notes                         []string // which numbers of which streams were lost, and the like
 }
 
 // String is one line.
 func (c Count) String() string {
-	return fmt.Sprintf("%d sent, %d lost, %d duplicated, %d with a wrong source %s", c.Sent, c.Lost, c.Duplicated, c.Wrong, strings.Join(c.Notes, "; "))
+	text := ""
+	for _, f := range subnet.Families() {
+		if c.Sent[f] > 0 {
+			text += fmt.Sprintf("%s: %d sent, %d lost, %d duplicated, %d with a wrong source; ", f, c.Sent[f], c.Lost[f], c.Duplicated[f], c.Wrong[f])
+		}
+	}
+	return text + strings.Join(c.Notes, "; ")
 }
 
 // count sums up.
@@ -73,7 +90,8 @@ func (t *Tally) count() Count {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := Count{Wrong: t.wrong, Notes: slices.Clone(t.notes)}
-	for name, list := range t.streams {
+	for stream, list := range t.streams {
+		f := stream.family
 		var lost, twice []int
 		for number, n := range list {
 			switch {
@@ -81,13 +99,13 @@ func (t *Tally) count() Count {
 				lost = append(lost, number)
 			case n > 1:
 				twice = append(twice, number)
-				c.Duplicated += int(n) - 1
+				c.Duplicated[f] += int(n) - 1
 			}
 		}
-		c.Sent += len(list)
-		c.Lost += len(lost)
+		c.Sent[f] += len(list)
+		c.Lost[f] += len(lost)
 		if len(lost)+len(twice) > 0 && len(c.Notes) < 40 {
-			c.Notes = append(c.Notes, fmt.Sprintf("%s: lost %s, twice %s of %d", name, ranges(lost), ranges(twice), len(list)))
+			c.Notes = append(c.Notes, fmt.Sprintf("%s: lost %s, twice %s of %d", stream, ranges(lost), ranges(twice), len(list)))
 		}
 	}
 	return c
@@ -106,7 +124,7 @@ func (t *Tally) complete() bool {
 }
 
 // arrived reports whether everything of one stream has come.
-func (t *Tally) arrived(stream string) bool {
+func (t *Tally) arrived(stream flow) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !slices.Contains(t.streams[stream], 0)

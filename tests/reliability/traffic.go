@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // Traffic is all that flows while a fault is made. Everything in it is counted by one Tally.
@@ -26,21 +28,19 @@ type part interface {
 	close()
 }
 
-// Start starts the traffic: 100 numbered datagrams a second from each pod to each other, one long TCP connection through a
+// Start starts the traffic, in each family of the lane: 100 numbered datagrams a second from each pod to each other, one long TCP connection through a
 // Service, 20 new TCP connections a second to the outside.
 func (b *Bench) Start() (*Traffic, error) {
 	t := &Traffic{bench: b, tally: &Tally{}, stop: make(chan struct{})}
-	for _, open := range []func() (part, error){
-		func() (part, error) { return openDatagrams(b, t.tally) },
-		func() (part, error) { return openStream(b, t.tally) },
-		func() (part, error) { return openOutbound(b, t.tally) },
-	} {
-		p, err := open()
-		if err != nil {
-			t.Stop()
-			return nil, fmt.Errorf("start traffic: %w", err)
+	for _, f := range b.Lane.Families() {
+		for _, open := range []func(*Bench, subnet.Family, *Tally) (part, error){openDatagrams, openStream, openOutbound} {
+			p, err := open(b, f, t.tally)
+			if err != nil {
+				t.Stop()
+				return nil, fmt.Errorf("start traffic in %s: %w", f, err)
+			}
+			t.parts = append(t.parts, p)
 		}
-		t.parts = append(t.parts, p)
 	}
 	for _, p := range t.parts {
 		t.senders.Go(func() { p.run(t.stop) })

@@ -3,10 +3,11 @@ package reliability
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"strings"
 	"time"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // underlayHeal is what a change of the underlay may take.
@@ -22,18 +23,20 @@ func underlayRows() []Fault {
 	return rows
 }
 
-// on runs commands on the first node, one after the other.
-func (b *Bench) on(commands ...string) error {
-	for _, c := range commands {
-		if _, err := b.Nodes[0].NS.Try(strings.Fields(c)...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // defaultRoute is what the host's own network service puts back when a link or an address comes back.
-const defaultRoute = "ip route replace default via " + gateway
+const defaultRoute = "ip route replace default via {gateway}"
+
+// comesBack is what that service does when eth0 is up again: the kernel has forgotten its routes, and IPv6 addresses.
+func (b *Bench) comesBack(n *Node) error {
+	return b.inEach(func(f subnet.Family) error {
+		for _, c := range []string{"ip addr replace " + n.Address(f) + " dev eth0", b.expand(n, f, defaultRoute)} {
+			if _, err := n.NS.Try(strings.Fields(c)...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
 
 // forgotten is why a few packets leave untranslated when a device or its address goes. kube-proxy, which the bench lacks, drops
 // what conntrack calls invalid.
@@ -45,12 +48,12 @@ func linkRows() []Fault {
 	flap := Fault{
 		Name: "underlay link down and up", Loses: down, Leaks: forgotten, Note: "down for half a second; the kernel takes the routes through it away",
 		Do: func(b *Bench) error {
-			if err := b.on("ip link set eth0 down"); err != nil {
+			if err := b.on(b.Nodes[0], "ip link set eth0 down"); err != nil {
 				return err
 			}
 			time.Sleep(500 * time.Millisecond) // a part of the fault
 			defer b.Damaged()
-			return b.on("ip link set eth0 up", defaultRoute)
+			return errors.Join(b.on(b.Nodes[0], "ip link set eth0 up"), b.comesBack(b.Nodes[0]))
 		},
 	}
 	cable := Fault{
@@ -77,14 +80,14 @@ func linkRows() []Fault {
 		Note:  "flannel.1 goes with it; the new one has another index",
 		Do: func(b *Bench) error {
 			n, port := b.Nodes[0], b.Fabric.Port(1)
-			if err := b.on("ip link del eth0", "ip link add eth0 type veth peer name "+port+" netns "+b.Fabric.Switch.Name); err != nil {
+			if err := b.on(n, "ip link del eth0", "ip link add eth0 type veth peer name "+port+" netns "+b.Fabric.Switch.Name); err != nil {
 				return err
 			}
 			if _, err := b.Fabric.Switch.Try("ip", "link", "set", port, "master", "br0", "up"); err != nil {
 				return err
 			}
 			defer b.Damaged()
-			return b.on("ip link set eth0 up", "ip addr add "+n.IP.String()+"/24 dev eth0", defaultRoute)
+			return errors.Join(b.on(n, "ip link set eth0 up"), b.comesBack(n))
 		},
 	}
 	return []Fault{flap, cable, again}
@@ -95,39 +98,44 @@ func addressRows() []Fault {
 		Name: "underlay address changed", Loses: "until the others have heard of the new address, they send to the old one",
 		Leaks: forgotten,
 		Note:  "the Node announces the new one; every peer's entry follows",
-		Do:    func(b *Bench) error { return b.move("192.168.50.11") },
-		After: func(b *Bench) error { return b.move("192.168.50.1") },
+		Do:    func(b *Bench) error { return b.inEach(b.move) },
+		After: func(b *Bench) error { return b.inEach(b.move) },
 	}
 	back := Fault{
 		Name: "underlay address removed and back", Loses: "without an address nothing is sent", Leaks: forgotten, Note: "gone for half a second",
 		Do: func(b *Bench) error {
-			address := b.Nodes[0].IP.String() + "/24 dev eth0"
-			if err := b.on("ip addr del " + address); err != nil {
+			n := b.Nodes[0]
+			err := b.inEach(func(f subnet.Family) error {
+				_, err := n.NS.Try("ip", "addr", "del", fmt.Sprintf("%s/%d", n.Ends[f].IP, wordsFor(f).bits), "dev", "eth0")
+				return err
+			})
+			if err != nil {
 				return err
 			}
 			time.Sleep(500 * time.Millisecond) // a part of the fault
 			defer b.Damaged()
-			return b.on("ip addr add "+address, defaultRoute)
+			return b.comesBack(n)
 		},
 	}
 	return []Fault{moved, back}
 }
 
-// move gives the first node another address, as a DHCP server does, and tells the model.
-func (b *Bench) move(to string) error {
+// move gives the first node another address, or the first one again, as a DHCP server does, and tells the model.
+func (b *Bench) move(f subnet.Family) error {
 	n := b.Nodes[0]
-	was := n.IP.String()
-	err := b.on("ip addr del "+was+"/24 dev eth0", "ip addr add "+to+"/24 dev eth0", defaultRoute)
+	was := n.Ends[f].IP
+	_, err := n.NS.Try("ip", "addr", "del", fmt.Sprintf("%s/%d", was, wordsFor(f).bits), "dev", "eth0")
+	n.Ends[f].IP = otherAddr(was)
+	err = errors.Join(err, b.comesBack(n))
 	b.Damaged()
-	n.IP = netip.MustParseAddr(to)
 	for _, other := range b.Nodes {
 		words := strings.Split(other.rules, "\n")
 		for i, w := range words {
-			if w == was {
-				words[i] = to
+			if w == was.String() {
+				words[i] = n.Ends[f].IP.String()
 			}
 		}
-		other.rules = strings.Join(words, "\n")
+		other.rules = ordered(words)
 	}
 	return err
 }
@@ -147,7 +155,7 @@ func mtuRow(mtu int) Fault {
 		Healed: func(b *Bench) error {
 			n := b.Nodes[0]
 			env, err := os.ReadFile(n.Path("run/subnet.env"))
-			if want := fmt.Sprintf("FLANNEL_MTU=%d\n", mtu-50); err != nil || !strings.Contains(string(env), want) {
+			if want := fmt.Sprintf("FLANNEL_MTU=%d\n", podMTU(b.Lane, mtu)); err != nil || !strings.Contains(string(env), want) {
 				return fmt.Errorf("subnet.env is %q (%v), want %s", env, fmt.Sprint(err), want)
 			}
 			if err := b.named(mtu < 1500); err != nil {

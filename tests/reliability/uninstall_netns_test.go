@@ -22,16 +22,21 @@ import (
 
 	"github.com/weft-cni/weft/subnet/ipam"
 	"github.com/weft-cni/weft/tests/flannelstate"
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // K-07: after an uninstall nothing of ours is left, wherever one was interrupted before, and another network works in its place.
 func TestK07AnUninstallLeavesNothingAndAnotherNetworkTakesItsPlace(t *testing.T) {
 	b := NewBench(t, NewSite(t), 2)
-	found := []string{"net.bridge.bridge-nf-call-iptables = 0", "net.ipv4.ip_forward = 0"}
+	var found []string
+	for _, s := range switches(b.Lane) {
+		found = append(found, s+" = 0")
+	}
+	slices.Sort(found)
 	for _, n := range b.Nodes {
 		n.Agent.Kill()
 		uninstall(t, n)
-		for _, s := range switches() { // as on a machine on which nobody has turned them on yet
+		for _, s := range switches(b.Lane) { // as on a machine on which nobody has turned them on yet
 			n.NS.SetSysctl(s, "0")
 		}
 	}
@@ -48,7 +53,11 @@ func TestK07AnUninstallLeavesNothingAndAnotherNetworkTakesItsPlace(t *testing.T)
 			}
 		}
 		there := strings.Join(left(t, b, n), "\n") // what sees nothing now would see nothing afterwards
-		for _, kind := range []string{"device flannel.1", "device cni0", "route ", "rule ", "file ", "annotation ", "condition ", "ip_forward = 1"} {
+		kinds := []string{"device cni0", "route ", "rule ", "file ", "annotation ", "condition "}
+		for _, f := range b.Lane.Families() {
+			kinds = append(kinds, "device "+device(f), [2]string{"ip_forward = 1", "all.forwarding = 1"}[f])
+		}
+		for _, kind := range kinds {
 			if !strings.Contains(there, kind) {
 				t.Errorf("%s: no %q among\n%s", n.Name, kind, there)
 			}
@@ -74,8 +83,14 @@ func TestK07AnUninstallLeavesNothingAndAnotherNetworkTakesItsPlace(t *testing.T)
 }
 
 // switches are the sysctls of the host that an agent turns on.
-func switches() []string {
-	return []string{"net.ipv4.ip_forward", "net.bridge.bridge-nf-call-iptables"}
+func switches(l lane.Lane) []string {
+	var out []string
+	for _, f := range l.Families() {
+		out = append(out, [2][]string{
+			{"net.ipv4.ip_forward", "net.bridge.bridge-nf-call-iptables"}, {"net.ipv6.conf.all.forwarding", "net.bridge.bridge-nf-call-ip6tables"},
+		}[f]...)
+	}
+	return out
 }
 
 // bare takes the bench's own pod and the agent away.
@@ -114,13 +129,17 @@ func left(t *testing.T, b *Bench, n *Node) []string {
 			out = append(out, "device "+name)
 		}
 	}
-	for line := range strings.Lines(n.NS.IP("route show table all")) {
-		if strings.Contains(line, "10.244.") || strings.Contains(line, "proto 87") {
-			out = append(out, "route "+strings.TrimSpace(line))
+	for _, f := range b.Lane.Families() {
+		w := wordsFor(f)
+		network, _, _ := strings.Cut(lane.Network(f).String(), [2]string{"0.0/", "::/"}[f])
+		for line := range strings.Lines(n.NS.Run(strings.Fields(w.ip + " route show table all")...)) {
+			if strings.Contains(line, network) || strings.Contains(line, "proto 87") {
+				out = append(out, "route "+strings.TrimSpace(line))
+			}
 		}
-	}
-	if rules := strings.Count(n.NS.IP("rule show"), "\n"); rules != 3 {
-		out = append(out, fmt.Sprintf("%d routing rules", rules))
+		if rules := strings.Count(n.NS.Run(strings.Fields(w.ip+" rule show")...), "\n"); rules != [2]int{3, 2}[f] {
+			out = append(out, fmt.Sprintf("%d %s routing rules", rules, f))
+		}
 	}
 	text, err := flannelstate.RulesText(n.NS)
 	if err != nil {
@@ -136,7 +155,7 @@ func left(t *testing.T, b *Bench, n *Node) []string {
 	}
 	out = append(out, filesOf(t, n)...)
 	out = append(out, wordsOf(t, b, n)...)
-	for _, s := range switches() {
+	for _, s := range switches(b.Lane) {
 		out = append(out, s+" = "+n.NS.Sysctl(s))
 	}
 	slices.Sort(out)
@@ -216,32 +235,37 @@ func interrupt(t *testing.T, b *Bench, found []string) {
 }
 
 // addBy makes a pod by another conflist than the node's.
-func (r *Runtime) addBy(ctx context.Context, list *libcni.NetworkConfigList, id string) (netip.Addr, error) {
+func (r *Runtime) addBy(ctx context.Context, list *libcni.NetworkConfigList, id string) ([]netip.Addr, error) {
 	if err := execute("ip", "netns", "add", r.name(id)); err != nil {
-		return netip.Addr{}, err
+		return nil, err
 	}
 	result, err := r.cni.AddNetworkList(ctx, list, r.conf(id))
 	if err != nil {
-		return netip.Addr{}, err
+		return nil, err
 	}
 	raw, err := json.Marshal(result)
-	if addrs := ipam.ResultAddrs(raw); err == nil && len(addrs) == 1 {
-		return addrs[0], nil
+	if addrs := ipam.ResultAddrs(raw); err == nil && len(addrs) == len(r.node.families()) {
+		return addrs, nil
 	}
-	return netip.Addr{}, fmt.Errorf("no address in %s: %w", raw, err)
+	return nil, fmt.Errorf("addresses in %s: %w", raw, err)
 }
 
-// another is a bridge on each node, and a static route to the other.
+// another is a bridge on each node, and static routes to the other.
 func another(t *testing.T, b *Bench, runtimes map[*Node]*Runtime) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	addrs := map[*Node]netip.Addr{}
+	addrs := map[*Node][]netip.Addr{}
 	for i, n := range b.Nodes {
 		peer := b.Nodes[1-i]
-		n.NS.IP("route add " + peer.CIDR.String() + " via " + peer.IP.String())
+		var ranges []string
+		for _, f := range b.Lane.Families() {
+			n.NS.IP(fmt.Sprintf("route add %s via %s", peer.Ends[f].CIDR, peer.Ends[f].IP))
+			n.NS.SetSysctl([2]string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"}[f], "1") // as its own manual says
+			ranges = append(ranges, fmt.Sprintf(`[{"subnet": %q}]`, n.Ends[f].CIDR))
+		}
 		list, err := libcni.ConfListFromBytes(fmt.Appendf(nil, `{"name": "other", "cniVersion": "1.0.0", "plugins": [
-			{"type": "bridge", "bridge": "other0", "isDefaultGateway": true, "ipam": {"type": "host-local", "dataDir": %q, "subnet": %q}}]}`,
-			n.Path("other"), n.CIDR))
+			{"type": "bridge", "bridge": "other0", "isDefaultGateway": true, "ipam": {"type": "host-local", "dataDir": %q, "ranges": [%s]}}]}`,
+			n.Path("other"), strings.Join(ranges, ", ")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -253,7 +277,7 @@ func another(t *testing.T, b *Bench, runtimes map[*Node]*Runtime) {
 		}
 	}
 	for i, n := range b.Nodes {
-		if _, err := await(func() error { return runtimes[n].Ping("after-"+n.Name, addrs[b.Nodes[1-i]]) }, patience); err != nil {
+		if _, err := await(func() error { return runtimes[n].Ping("after-"+n.Name, addrs[b.Nodes[1-i]]...) }, patience); err != nil {
 			t.Errorf("from %s: %v", n.Name, err)
 		}
 		if said := uninstall(t, n); strings.Contains(said, "removed") {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/weft-cni/weft/backend/kernel"
-	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // upgradeRows are changes that somebody means: another version, another configuration.
@@ -101,20 +101,25 @@ func rulesOfAnotherVersion(n *Node) error {
 
 // watchTheClear counts on the router what pods send to pods without a tunnel: it would take the default route.
 func watchTheClear(b *Bench) error {
-	_, err := b.Router.Input(fmt.Sprintf(`table inet bench-clear {
+	rules := ""
+	for _, f := range b.Lane.Families() {
+		rules += strings.NewReplacer("{nft}", wordsFor(f).nft, "{network}", lane.Network(f).String()).Replace("\n\t\t{nft} saddr {network} {nft} daddr {network} counter")
+	}
+	_, err := b.Router.Input(`table inet bench-clear
+delete table inet bench-clear
+table inet bench-clear {
 	chain prerouting {
-		type filter hook prerouting priority raw
-		ip saddr %s ip daddr %s counter
+		type filter hook prerouting priority raw`+rules+`
 	}
 }
-`, Network, Network), "nft", "-f", "-")
+`, "nft", "-f", "-")
 	return err
 }
 
 // nothingInTheClear wants the router's count to be none.
 func nothingInTheClear(b *Bench) error {
 	text, err := b.Router.Try("nft", "list", "table", "inet", "bench-clear")
-	if err == nil && !strings.Contains(text, "counter packets 0 bytes 0") {
+	if err == nil && strings.Count(text, "counter packets 0 bytes 0") != len(b.Lane.Families()) {
 		err = fmt.Errorf("pods' packets left without a tunnel:\n%s", text)
 	}
 	return err
@@ -127,7 +132,7 @@ func changePort(b *Bench) error {
 	if b.Nodes[0].Port == port {
 		port = 8472
 	}
-	conf := fmt.Sprintf(`{"Network": %q, "Backend": {"Type": "vxlan", "Port": %d}}`, Network, port)
+	conf := b.Lane.NetConf(fmt.Sprintf(`{"Type": "vxlan", "Port": %d}`, port))
 	for _, n := range b.Nodes {
 		if err := signalOthers(b, n, syscall.SIGSTOP); err != nil {
 			return err
@@ -139,7 +144,7 @@ func changePort(b *Bench) error {
 			return err
 		}
 		n.Port = port
-		_, err := await(func() error { return errors.Join(n.Agent.Ready(), n.onlyOn(port)) }, patience)
+		_, err := await(func() error { return errors.Join(n.Agent.Ready(), n.onlyOn(b, port)) }, patience)
 		if err != nil {
 			return err
 		}
@@ -164,14 +169,16 @@ func signalOthers(b *Bench, but *Node, s syscall.Signal) error {
 	return errors.Join(errs...)
 }
 
-// onlyOn wants one device, on that port: the one before has gone.
-func (n *Node) onlyOn(port uint16) error {
+// onlyOn wants one device in each family, on that port: the one before has gone.
+func (n *Node) onlyOn(b *Bench, port uint16) error {
 	have, err := n.Dump()
 	if err != nil {
 		return err
 	}
-	if l := have.Links[n.Device()]; len(have.Links) != 1 || l.Port != port {
-		return fmt.Errorf("%s has\n%s", n.Name, have)
+	for _, f := range b.Lane.Families() {
+		if l := have.Links[device(f)]; len(have.Links) != len(b.Lane.Families()) || l.Port != port {
+			return fmt.Errorf("%s has\n%s", n.Name, have)
+		}
 	}
 	return nil
 }
@@ -185,34 +192,34 @@ func otherPortEverywhere(b *Bench) error {
 }
 
 // setConf writes net-conf.json under the eyes of the agent, which takes it within a second.
-func setConf(n *Node, backend string) error {
-	text := fmt.Sprintf(`{"Network": %q, "Backend": {"Type": "vxlan", %s}}`, Network, backend)
+func setConf(b *Bench, n *Node, backend string) error {
+	text := b.Lane.NetConf(fmt.Sprintf(`{"Type": "vxlan", %s}`, backend))
 	return os.WriteFile(n.Path("net-conf.json"), []byte(text), 0o600)
 }
 
-// device is the one VXLAN device of a node that is whole: with a route to each other node, and an agent that is ready.
-func (n *Node) device(b *Bench) (kernel.Link, error) {
+// has wants of a node that it is whole, with one device in each family and a route to each other node, and an agent that is
+// ready, and one property of its devices.
+func has[T comparable](b *Bench, n *Node, property func(kernel.Link) T, want T) error {
 	have, err := n.Dump()
 	if err != nil {
-		return kernel.Link{}, err
+		return err
 	}
-	if len(have.Links) != 1 || len(have.Routes) != len(b.Nodes)-1 {
-		return kernel.Link{}, fmt.Errorf("%s has\n%s", n.Name, have)
+	families := len(b.Lane.Families())
+	if len(have.Links) != families || len(have.Routes) != families*(len(b.Nodes)-1) {
+		return fmt.Errorf("%s has\n%s", n.Name, have)
 	}
-	for _, l := range have.Links {
-		return l, n.Agent.Ready()
+	for name, l := range have.Links {
+		if property(l) != want {
+			return fmt.Errorf("%s has %v, not %v, on %s", n.Name, property(l), want, name)
+		}
 	}
-	return kernel.Link{}, nil
+	return n.Agent.Ready()
 }
 
-// everywhere asks all nodes for one property of their devices, which has to be the same; changes counts the runs.
+// everywhere asks all nodes for one property of their devices, which has to be the same.
 func everywhere[T comparable](b *Bench, property func(kernel.Link) T, want T) error {
 	for _, n := range b.Nodes {
-		l, err := n.device(b)
-		if err == nil && property(l) != want {
-			err = fmt.Errorf("%s has %v, not %v", n.Name, property(l), want)
-		}
-		if err != nil {
+		if err := has(b, n, property, want); err != nil {
 			return err
 		}
 	}
@@ -234,7 +241,7 @@ func changeVNI(b *Bench) error {
 		backend = `"VNI": 1`
 	}
 	for _, n := range b.Nodes {
-		if err := setConf(n, backend); err != nil {
+		if err := setConf(b, n, backend); err != nil {
 			return err
 		}
 	}
@@ -252,15 +259,10 @@ func otherVNIEverywhere(b *Bench) error {
 func changeGBP(b *Bench) error {
 	on := !wants(b.Nodes[0], `"GBP": true`)
 	for _, n := range b.Nodes {
-		if err := setConf(n, fmt.Sprintf(`"GBP": %t`, on)); err != nil {
+		if err := setConf(b, n, fmt.Sprintf(`"GBP": %t`, on)); err != nil {
 			return err
 		}
-		_, err := await(func() error {
-			if l, err := n.device(b); err != nil || l.GBP != on {
-				return errors.Join(errNotYet, err)
-			}
-			return nil
-		}, patience)
+		_, err := await(func() error { return has(b, n, gbpOf, on) }, patience)
 		if err != nil {
 			return err
 		}
@@ -276,14 +278,18 @@ func otherGBPEverywhere(b *Bench) error {
 func secondNIC(b *Bench) error {
 	n := b.Nodes[0]
 	b.Fabric.Attach(n.NS, "eth1", "second")
-	n.NS.IP("addr add " + otherAddr(n).String() + "/24 dev eth1")
+	for _, f := range b.Lane.Families() {
+		n.NS.IP(fmt.Sprintf("addr add %s/%d dev eth1", otherAddr(n.Ends[f].IP), wordsFor(f).bits))
+	}
 	return watchTheClear(b)
 }
 
-func otherAddr(n *Node) netip.Addr {
-	a := n.IP.As4()
-	a[3] ^= 0x80
-	return netip.AddrFrom4(a)
+// otherAddr is a second address of a node, and of that the first.
+func otherAddr(a netip.Addr) netip.Addr {
+	raw := a.AsSlice()
+	raw[len(raw)-1] ^= 0x80
+	other, _ := netip.AddrFromSlice(raw)
+	return other
 }
 
 // changeUnderlay starts the agent of the first node on its other NIC.
@@ -293,14 +299,19 @@ func changeUnderlay(b *Bench) error {
 		return err
 	}
 	nics := []string{"eth0", "eth1"}
-	n.Link, n.IP = nics[1-slices.Index(nics, n.Link)], otherAddr(n)
+	n.Link = nics[1-slices.Index(nics, n.Link)]
+	for _, f := range b.Lane.Families() {
+		n.Ends[f].IP = otherAddr(n.Ends[f].IP)
+	}
 	if err := n.Agent.Start(Options{}); err != nil {
 		return err
 	}
 	_, err := await(func() error {
 		have, err := n.Dump()
-		if err == nil && have.Links[kernel.DeviceName(subnet.IPv4, 1)].Local != n.IP {
-			err = errNotYet
+		for _, f := range b.Lane.Families() {
+			if have.Links[device(f)].Local != n.Ends[f].IP {
+				err = errors.Join(err, errNotYet)
+			}
 		}
 		return err
 	}, patience)

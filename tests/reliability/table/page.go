@@ -27,7 +27,7 @@ times. A row that may lose packets says why; all others must lose none, and a ru
 
 // order is the order of the groups on the page; others follow by name.
 func order() []string {
-	return []string{"agent", "API server", "kernel", "underlay", "disk", "pods", "cluster", "upgrade", "migration", "e2e"}
+	return []string{"agent", "API server", "kernel", "underlay", "disk", "pods", "cluster", "upgrade", "backend", "one family", "migration", "e2e"}
 }
 
 // Update writes a group into the page. Several runs may do so at once.
@@ -57,7 +57,7 @@ func merge(page string, g Group, stamp string) string {
 			parts[name] = heading + strings.TrimRight(part, "\n") + "\n"
 		}
 	}
-	parts[g.Name] = g.render(rowsOf(parts[g.Name]), stamp)
+	parts[g.title()] = g.render(rowsOf(parts[g.title()]), stamp)
 	names := make([]string, 0, len(parts))
 	for name := range parts {
 		names = append(names, name)
@@ -75,7 +75,9 @@ func merge(page string, g Group, stamp string) string {
 	return text
 }
 
+// place is where a part belongs: its group's lanes follow each other.
 func place(name string) int {
+	name, _, _ = strings.Cut(name, laneMark)
 	if i := slices.Index(order(), name); i >= 0 {
 		return i
 	}

@@ -26,8 +26,12 @@ type Row struct {
 	Duplicated int             // those of them that came more than once
 	Wrong      int             // those of them that came with a source address that is not theirs
 	Heals      []time.Duration // of each run: from the damage until all is as it was; none where nothing was damaged
+	Families   []Family        // of what was sent and lost, in a lane of two families, IPv4 first; the sums count otherwise
 	Note       string          // why something was lost, or how it is kept from being; one line
 }
+
+// Family is a row's share of one family.
+type Family struct{ Sent, Lost int }
 
 // P99 is the time within which 99 of 100 runs healed: of fewer runs, the slowest. It is zero without runs.
 func (r Row) P99() time.Duration {
@@ -45,12 +49,24 @@ func (r Row) String() string {
 		heal = strconv.FormatFloat(r.P99().Seconds(), 'f', 3, 64) + " s"
 	}
 	cells := []string{
-		r.Fault, strconv.Itoa(r.Runs), strconv.Itoa(r.Sent), strconv.Itoa(r.Lost), strconv.Itoa(r.Duplicated), strconv.Itoa(r.Wrong), heal, r.Note,
+		r.Fault, strconv.Itoa(r.Runs), r.each(r.Sent, func(f Family) int { return f.Sent }), r.each(r.Lost, func(f Family) int { return f.Lost }), strconv.Itoa(r.Duplicated), strconv.Itoa(r.Wrong), heal, r.Note,
 	}
 	for i, c := range cells {
 		cells[i] = clean(c)
 	}
 	return "| " + strings.Join(cells, " | ") + " |"
+}
+
+// each writes the figures of two families as a sum.
+func (r Row) each(all int, of func(Family) int) string {
+	if len(r.Families) == 0 {
+		return strconv.Itoa(all)
+	}
+	var parts []string
+	for _, f := range r.Families {
+		parts = append(parts, strconv.Itoa(of(f)))
+	}
+	return strings.Join(parts, " + ")
 }
 
 // clean keeps a cell in its cell.
@@ -61,6 +77,7 @@ func clean(s string) string {
 // Group is the part of the page that one kind of fault has.
 type Group struct {
 	Name    string   // "agent", "kernel", ...: the heading
+	Lane    string   // in which it was played: "ipv4" or empty, "dual", "ipv6"
 	Command string   // that makes these rows again
 	Names   []string // every fault that the group has, in the order of the page
 	Rows    []Row    // those of this run
@@ -72,13 +89,39 @@ const (
 	head    = "| fault | runs | sent | lost | duplicated | wrong source | heals in (p99) | note |\n|---|---:|---:|---:|---:|---:|---:|---|"
 )
 
+// title is the heading: a lane beside IPv4 has a part of its own.
+func (g Group) title() string {
+	switch g.Lane {
+	case "", "ipv4":
+		return g.Name
+	case "dual":
+		return g.Name + laneMark + "dual-stack"
+	}
+	return g.Name + laneMark + "IPv6-only"
+}
+
+// laneMark stands between the group's name and its lane.
+const laneMark = ", "
+
+// by says how the rows are made again.
+func (g Group) by(stamp string) string {
+	text := fmt.Sprintf("By `%s`; last run: %s.", g.Command, stamp)
+	if g.title() != g.Name {
+		text = fmt.Sprintf("By `WEFT_LANE=%s %s`; last run: %s.", g.Lane, g.Command, stamp)
+	}
+	if g.Lane == "dual" {
+		text += " Sent and lost: IPv4 + IPv6."
+	}
+	return text
+}
+
 // render makes the group's part of the page, with the rows of old runs where this one made none.
 func (g Group) render(old map[string]string, stamp string) string {
 	made := map[string]string{}
 	for _, r := range g.Rows {
 		made[clean(r.Fault)] = r.String()
 	}
-	lines := []string{heading + g.Name, "", fmt.Sprintf("By `%s`; last run: %s.", g.Command, stamp), "", head}
+	lines := []string{heading + g.title(), "", g.by(stamp), "", head}
 	for _, name := range g.Names {
 		line, ok := made[clean(name)]
 		if !ok {

@@ -35,6 +35,50 @@ By ` + "`make a`" + `; last run: day 3.
 	}
 }
 
+func TestEachLaneOfAGroupHasAPartOfItsOwn(t *testing.T) {
+	page := ""
+	for _, lane := range []string{"ipv6", "ipv4", "dual"} {
+		row := Row{Fault: "x", Runs: 1, Sent: 5, Lost: 1}
+		if lane == "dual" {
+			row.Families = []Family{{Sent: 3}, {Sent: 2, Lost: 1}}
+		}
+		page = merge(page, Group{Name: "kernel", Lane: lane, Command: "make a", Names: []string{"x"}, Rows: []Row{row}}, "day 1")
+	}
+	page = merge(page, Group{Name: "zoo", Command: "make a"}, "day 1")
+	page = merge(page, Group{Name: "kernel", Lane: "dual", Command: "make a", Names: []string{"x"}}, "day 2") // what it does not make stays
+	want := preface + `
+## kernel
+
+By ` + "`make a`" + `; last run: day 1.
+
+` + head + `
+| x | 1 | 5 | 1 | 0 | 0 | - |  |
+
+## kernel, IPv6-only
+
+By ` + "`WEFT_LANE=ipv6 make a`" + `; last run: day 1.
+
+` + head + `
+| x | 1 | 5 | 1 | 0 | 0 | - |  |
+
+## kernel, dual-stack
+
+By ` + "`WEFT_LANE=dual make a`" + `; last run: day 2. Sent and lost: IPv4 + IPv6.
+
+` + head + `
+| x | 1 | 3 + 2 | 0 + 1 | 0 | 0 | - |  |
+
+## zoo
+
+By ` + "`make a`" + `; last run: day 1.
+
+` + head + `
+`
+	if diff := cmp.Diff(want, page); diff != "" {
+		t.Errorf("page (-want +got):\n%s", diff)
+	}
+}
+
 func TestTheSlowestOfTenRunsIsTheirP99(t *testing.T) {
 	var r Row
 	for i := range 10 {
