@@ -161,7 +161,7 @@ func TestM19NoRuleOfAnOldNetworkSurvives(t *testing.T) {
 	xt(ns, engineNFT, "-P", "FORWARD", "DROP")
 	sync(t, manager(ns), single())
 	c := single()
-	c.Nets[0] = Net{netip.MustParsePrefix("10.40.0.0/14"), netip.MustParsePrefix("10.40.1.0/24")}
+	c.Nets[0] = Net{Network: netip.MustParsePrefix("10.40.0.0/14"), PodCIDR: netip.MustParsePrefix("10.40.1.0/24")}
 	sync(t, manager(ns), c) // another process, which knows nothing of the first
 	if all := ns.NFT() + xt(ns, engineNFT, "-S"); strings.Contains(all, "10.244.") || !strings.Contains(all, "10.40.0.0/14") {
 		t.Error(all)

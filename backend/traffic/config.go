@@ -31,6 +31,8 @@ const (
 type Net struct {
 	Network netip.Prefix // all pods of the cluster, masked
 	PodCIDR netip.Prefix // the pods of this node; invalid while none is assigned
+	// KeepSource leaves the family out of Masquerade: its pod addresses are routed outside, as public IPv6 ranges are.
+	KeepSource bool
 }
 
 // Config is everything that the rules depend on.
@@ -46,7 +48,9 @@ type Config struct {
 	Port      uint16           // UDP port that our VXLAN device hears; 0 means there is no overlay port
 	Peers     []netip.AddrPort // outer address and port of every peer, any family
 	Mixed     []uint16         // ports beside Port that peers may still send to; those of Peers are added
-	AntiSpoof bool             // drop what comes to our port from an address that is not a peer's
+	IPIP      bool             // peers send IP in IP, which has no port; their addresses are in Peers
+	AntiSpoof bool             // drop encapsulated packets from an address that is not a peer's
+	Sealed    Sealed           // what is never to be sent or heard in the clear
 
 	// Tracked leaves overlay packets to connection tracking. Manager sets it by itself where a rule of the host lets them
 	// in or out by "state NEW" alone, which an untracked packet would not match.
@@ -74,9 +78,6 @@ func (c Config) Validate() error {
 	}
 	if !slices.Contains([]Place{"", PlaceAuto, PlaceFirst, PlaceLast, PlaceOff}, c.ForwardPlace) {
 		errs = append(errs, fmt.Errorf("check traffic config: forward place %q is none of auto, first, last, off", c.ForwardPlace))
-	}
-	if c.AntiSpoof && c.Port == 0 {
-		errs = append(errs, errors.New("check traffic config: anti-spoofing needs the overlay's port"))
 	}
 	return errors.Join(errs...)
 }

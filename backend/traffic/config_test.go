@@ -16,7 +16,6 @@ func TestValidateNamesEachMistake(t *testing.T) {
 		"10.244.0.1/16 is not a masked IPv4 prefix":            func(c *Config) { c.Nets[subnet.IPv4].Network = netip.MustParsePrefix("10.244.0.1/16") },
 		"10.244.0.0/16 is not a masked IPv6 prefix":            func(c *Config) { c.Nets[subnet.IPv6] = c.Nets[subnet.IPv4] },
 		"forward place \"middle\" is none of":                  func(c *Config) { c.ForwardPlace = "middle" },
-		"anti-spoofing needs the overlay's port":               func(c *Config) { c.AntiSpoof, c.Port = true, 0 },
 		"an excluded destination is no prefix":                 func(c *Config) { c.Exclude = append(c.Exclude, netip.Prefix{}) },
 	} {
 		c := cluster()

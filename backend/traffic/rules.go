@@ -15,6 +15,7 @@ import (
 // Rules computes our table from the Config. It is pure; the same Config always gives the same Ruleset.
 func Rules(c Config) Ruleset {
 	var r Ruleset
+	sealed := sealedChains(c)
 	for _, chain := range []Chain{
 		{
 			Name: "inbound", Type: knftables.FilterType, Hook: knftables.PreroutingHook, Priority: knftables.RawPriority,
@@ -26,6 +27,7 @@ func Rules(c Config) Ruleset {
 			Why:   "before connection tracking (-200): encapsulated packets start here",
 			Rules: outbound(c),
 		},
+		sealed[0], sealed[1],
 		{
 			Name: "postrouting", Type: knftables.NATType, Hook: knftables.PostroutingHook, Priority: knftables.SNATPriority,
 			Why:   "beside kube-proxy, in either order: the first chain that sets up NAT wins, marked packets are left to it",
@@ -36,7 +38,7 @@ func Rules(c Config) Ruleset {
 			r.Chains = append(r.Chains, chain)
 		}
 	}
-	r.Sets = append(peerSets(c), excludeSets(c)...)
+	r.Sets = slices.Concat(peerSets(c), sealedSets(c), excludeSets(c))
 	return r
 }
 
@@ -55,10 +57,10 @@ func masquerade(c Config) []Rule {
 	}
 	var rules []Rule
 	for _, f := range families() {
-		if !c.enabled(f.Family) {
+		n := c.Nets[f.Family]
+		if !c.enabled(f.Family) || n.KeepSource {
 			continue
 		}
-		n := c.Nets[f.Family]
 		from, to := f.Proto+" saddr ", f.Proto+" daddr "
 		if rules == nil {
 			rules = append(rules, Rule{kubeMark + " return", "kube-proxy rewrites the source of what it marked"})
@@ -80,12 +82,20 @@ func masquerade(c Config) []Rule {
 // inbound judges the overlay's own packets as they arrive. Port first: it is the cheapest test, and almost nothing passes it.
 // The destination must be this host: a pod may talk VXLAN to the outside, and that is not ours to touch.
 func inbound(c Config) []Rule {
-	if c.Port == 0 {
-		return nil
-	}
 	const here = " fib daddr type local "
-	mixed := c.mixed()
 	var rules []Rule
+	for _, f := range families() {
+		if c.AntiSpoof && c.IPIP && c.enabled(f.Family) {
+			rules = append(rules, Rule{
+				"meta nfproto " + f.NFProto + " meta l4proto " + f.IPInIP + here + f.Proto + " saddr != @peers-" + f.Set + " drop",
+				"only announced peers may encapsulate",
+			})
+		}
+	}
+	if c.Port == 0 {
+		return rules
+	}
+	mixed := c.mixed()
 	for _, f := range families() {
 		if c.AntiSpoof && c.enabled(f.Family) {
 			rules = append(rules, Rule{
@@ -131,7 +141,7 @@ func udp(ports []uint16) string {
 
 // peerSets hold the outer addresses of the peers, where a rule asks for them: else no Node change would touch the table.
 func peerSets(c Config) []Set {
-	if !c.AntiSpoof && len(c.mixed()) == 0 {
+	if len(c.mixed()) == 0 && (!c.AntiSpoof || c.Port == 0 && !c.IPIP) {
 		return nil
 	}
 	return perFamily(c, func(f family) Set {

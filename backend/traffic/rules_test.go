@@ -42,11 +42,21 @@ func rulesets() map[string]Config {
 		c.Mixed = []uint16{8472, 14789}
 		c.Peers = []netip.AddrPort{netip.MustParseAddrPort("192.168.50.2:4789")}
 	})
+	vary("ipip-anti-spoof", func(c *Config) {
+		c.AntiSpoof, c.IPIP, c.Port = true, true, 0
+		c.Peers = []netip.AddrPort{netip.MustParseAddrPort("192.168.50.2:0")}
+	})
 	vary("exclude", func(c *Config) {
 		for _, p := range []string{"10.0.0.0/8", "10.1.2.3/32", "172.16.0.1/12", "192.168.50.2/32", "10.0.0.0/8", "fd00::/8"} {
 			c.Exclude = append(c.Exclude, netip.MustParsePrefix(p))
 		}
 	})
+	both := cluster()
+	both.Nets[subnet.IPv6].KeepSource = true
+	both.Sealed = Sealed{Devices: []string{"flannel-wg-v6", "flannel-wg"}, Ranges: [2][]netip.Prefix{
+		{netip.MustParsePrefix("10.244.3.0/24"), netip.MustParsePrefix("10.244.2.0/24")}, {netip.MustParsePrefix("fd00:10:244:2::/64")},
+	}}
+	sets["sealed"] = both
 	return sets
 }
 

@@ -15,8 +15,8 @@ import (
 func cluster() Config {
 	return Config{
 		Nets: [2]Net{
-			{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("10.244.1.0/24")},
-			{netip.MustParsePrefix("fd00:244::/48"), netip.MustParsePrefix("fd00:244:0:1::/64")},
+			{Network: netip.MustParsePrefix("10.244.0.0/16"), PodCIDR: netip.MustParsePrefix("10.244.1.0/24")},
+			{Network: netip.MustParsePrefix("fd00:244::/48"), PodCIDR: netip.MustParsePrefix("fd00:244:0:1::/64")},
 		},
 		Masquerade: true, RandomFully: true, Forward: true, Port: 4789,
 		Exclude: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("fd00:c0::/32")},
