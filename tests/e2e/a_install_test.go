@@ -21,7 +21,7 @@ type nodeObject struct {
 		Annotations map[string]string
 	}
 	Spec struct {
-		PodCIDR string
+		PodCIDRs []string
 	}
 	Status struct {
 		Conditions []condition

@@ -11,33 +11,49 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/e2e/cluster"
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 const prefix = "flannel.alpha.coreos.com/"
 
 // member is what the contract makes of one Node: what its peers must hold.
 type member struct {
-	node *cluster.Node
-	cidr netip.Prefix
-	mac  string // from the annotation
+	node  *cluster.Node
+	cidrs [2]netip.Prefix
+	macs  [2]string // from the annotations; empty where the backend has no device
 }
 
-// vtep is the address of the node's flannel.1: the network address of its pod range.
-func (m member) vtep() string { return m.cidr.Addr().String() }
+// vtep is the address of the node's device of a family: the network address of its pod range.
+func (m member) vtep(f subnet.Family) string { return m.cidrs[f].Addr().String() }
+
+// The keys of a family's annotations.
+func publicIP(f subnet.Family) string    { return prefix + word(f, "public-ip", "public-ipv6") }
+func backendData(f subnet.Family) string { return prefix + word(f, "backend-data", "backend-v6-data") }
 
 // members reads the Nodes as a peer would.
 func members(t *testing.T) []member {
 	t.Helper()
 	var all []member
 	for i, n := range nodeObjects(t) {
-		var data struct{ VtepMAC string }
-		if err := json.Unmarshal([]byte(n.Metadata.Annotations[prefix+"backend-data"]), &data); err != nil {
-			t.Fatalf("%s: backend-data: %v", n.Metadata.Name, err)
+		m := member{node: suite.Node(i + 1)}
+		for _, text := range n.Spec.PodCIDRs {
+			cidr, err := netip.ParsePrefix(text)
+			must(t, err)
+			m.cidrs[subnet.FamilyOf(cidr.Addr())] = cidr
 		}
-		cidr, err := netip.ParsePrefix(n.Spec.PodCIDR)
-		must(t, err)
-		all = append(all, member{node: suite.Node(i + 1), cidr: cidr, mac: data.VtepMAC})
+		for _, f := range families() {
+			if !tunnels() {
+				continue
+			}
+			var data struct{ VtepMAC string }
+			if err := json.Unmarshal([]byte(n.Metadata.Annotations[backendData(f)]), &data); err != nil {
+				t.Fatalf("%s: %s: %v", n.Metadata.Name, backendData(f), err)
+			}
+			m.macs[f] = data.VtepMAC
+		}
+		all = append(all, m)
 	}
 	return all
 }
@@ -45,16 +61,24 @@ func members(t *testing.T) []member {
 func TestTheAnnotationsAreFlannels(t *testing.T) {
 	withProduct(t)
 	for i, n := range nodeObjects(t) {
-		mac := onHost(t, suite.Node(i+1).Machine, "cat", "/sys/class/net/flannel.1/address")
+		node := suite.Node(i + 1)
 		want := map[string]string{
 			prefix + "kube-subnet-manager": "true",
-			prefix + "backend-type":        "vxlan",
-			prefix + "public-ip":           suite.Node(i + 1).IP,
-			prefix + "backend-data":        fmt.Sprintf(`{"VNI":1,"VtepMAC":"%s"}`, mac),
+			prefix + "backend-type":        suite.Config.BackendType(),
+		}
+		for _, f := range families() {
+			want[publicIP(f)] = node.Addrs.In(f)
+			want[backendData(f)] = "null"
+			if tunnels() {
+				mac := onHost(t, node.Machine, "cat", "/sys/class/net/"+device(f)+"/address")
+				want[backendData(f)] = fmt.Sprintf(`{"VNI":1,"VtepMAC":"%s"}`, mac)
+			}
 		}
 		got := map[string]string{}
-		for key := range want {
-			got[key] = n.Metadata.Annotations[key]
+		for key, value := range n.Metadata.Annotations {
+			if strings.HasPrefix(key, prefix) && key != prefix+"backend-port" { // that one is ours
+				got[key] = value
+			}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", n.Metadata.Name, diff)
@@ -67,8 +91,12 @@ func TestSubnetEnvIsFlannelsByteForByte(t *testing.T) {
 	for _, m := range members(t) {
 		got, err := os.ReadFile(m.node.Path("/run/flannel/subnet.env"))
 		must(t, err)
-		want := fmt.Sprintf("FLANNEL_NETWORK=%s\nFLANNEL_SUBNET=%s/%d\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n",
-			suite.Config.PodCIDR, m.cidr.Addr().Next(), m.cidr.Bits())
+		want := ""
+		for _, f := range families() {
+			want += fmt.Sprintf("%s=%s\n%s=%s/%d\n", word(f, "FLANNEL_NETWORK", "FLANNEL_IPV6_NETWORK"), lane.Network(f),
+				word(f, "FLANNEL_SUBNET", "FLANNEL_IPV6_SUBNET"), m.cidrs[f].Addr().Next(), m.cidrs[f].Bits())
+		}
+		want += fmt.Sprintf("FLANNEL_MTU=%d\nFLANNEL_IPMASQ=true\n", podMTU())
 		if diff := cmp.Diff(want, string(got)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", m.node.Name, diff)
 		}
@@ -76,59 +104,28 @@ func TestSubnetEnvIsFlannelsByteForByte(t *testing.T) {
 }
 
 func TestTheDeviceIsAsTheContractSays(t *testing.T) {
+	needsTunnel(t)
 	withProduct(t)
 	for _, m := range members(t) {
-		text := onHost(t, m.node.Machine, "ip", "-d", "addr", "show", "flannel.1")
-		for _, want := range []string{
-			"mtu 1450", "UP", "link/ether " + m.mac, "vxlan id 1 local " + m.node.IP + " dev eth0", "dstport 4789", "nolearning",
-			"ttl auto", "ageing 300", "udpcsum", "noudp6zerocsumtx", "noudp6zerocsumrx", "inet " + m.vtep() + "/32 scope global flannel.1",
-		} {
-			if !strings.Contains(text, want) {
-				t.Errorf("%s: no %q in\n%s", m.node.Name, want, text)
+		for _, f := range subnet.Families() {
+			if !suite.Config.Lane.Has(f) {
+				if text, err := m.node.Exec(t.Context(), "ip", "link", "show", device(f)); err == nil {
+					t.Errorf("%s has a device of a family that is off:\n%s", m.node.Name, text)
+				}
+				continue
+			}
+			text := onHost(t, m.node.Machine, "ip", "-d", "addr", "show", device(f))
+			for _, want := range []string{
+				fmt.Sprint("mtu ", underlayMTU-overhead(f)), "UP", "link/ether " + m.macs[f], "vxlan id 1 local " + m.node.Addrs.In(f) + " dev eth0",
+				"dstport 4789", "nolearning", "ttl auto", "ageing 300", "udpcsum", "noudp6zerocsumtx", "noudp6zerocsumrx",
+				word(f, "inet "+m.vtep(f)+"/32 scope global "+device(f), "inet6 "+m.vtep(f)+"/128 scope global"),
+			} {
+				if !strings.Contains(text, want) {
+					t.Errorf("%s: no %q in\n%s", m.node.Name, want, text)
+				}
 			}
 		}
 	}
-}
-
-// peerState is what a node's kernel holds for its peers, as iproute2 prints it, sorted.
-func peerState(t *testing.T, m cluster.Machine) (fdb, neighbours, routes []string) {
-	t.Helper()
-	lines := func(args ...string) []string {
-		out, err := m.Exec(t.Context(), args...)
-		if err != nil {
-			return []string{err.Error()} // no device, say
-		}
-		var all []string
-		for line := range strings.Lines(out) {
-			line = strings.Join(strings.Fields(line), " ")
-			if !strings.HasPrefix(line, "33:33:") && !strings.HasPrefix(line, "fe80:") && !strings.HasPrefix(line, "ff02:") {
-				all = append(all, line)
-			}
-		}
-		slices.Sort(all)
-		return all
-	}
-	for _, route := range lines("ip", "route", "show", "dev", "flannel.1") {
-		route, _, _ = strings.Cut(strings.Replace(route, " proto 87", "", 1), " linkdown")
-		routes = append(routes, route)
-	}
-	return lines("bridge", "fdb", "show", "dev", "flannel.1"), lines("ip", "neigh", "show", "dev", "flannel.1"), routes
-}
-
-// wantedState is what m must hold for the others.
-func wantedState(m member, all []member) (fdb, neighbours, routes []string) {
-	for _, peer := range all {
-		if peer.node.Name == m.node.Name {
-			continue
-		}
-		fdb = append(fdb, fmt.Sprintf("%s dst %s self permanent", peer.mac, peer.node.IP))
-		neighbours = append(neighbours, fmt.Sprintf("%s lladdr %s PERMANENT", peer.vtep(), peer.mac))
-		routes = append(routes, fmt.Sprintf("%s via %s onlink", peer.cidr, peer.vtep()))
-	}
-	for _, list := range [][]string{fdb, neighbours, routes} {
-		slices.Sort(list)
-	}
-	return fdb, neighbours, routes
 }
 
 // differences compares what the nodes' kernels hold with what the Nodes say; empty when they agree.
@@ -139,13 +136,9 @@ func differencesOn(t *testing.T, some, all []member) string {
 	t.Helper()
 	var out strings.Builder
 	for _, m := range some {
-		fdb, neighbours, routes := wantedState(m, all)
-		gotFDB, gotNeighbours, gotRoutes := peerState(t, m.node.Machine)
-		for what, lists := range map[string][2][]string{
-			"FDB": {fdb, gotFDB}, "neighbours": {neighbours, gotNeighbours}, "routes": {routes, gotRoutes},
-		} {
-			if diff := cmp.Diff(lists[0], lists[1]); diff != "" {
-				fmt.Fprintf(&out, "%s, %s (-want +got):\n%s", m.node.Name, what, diff)
+		for _, f := range families() {
+			if diff := cmp.Diff(wantedState(m, all, f), stateOf(t, m.node.Machine, f)); diff != "" {
+				fmt.Fprintf(&out, "%s, %v (-want +got):\n%s", m.node.Name, f, diff)
 			}
 		}
 	}
@@ -170,13 +163,17 @@ func TestTheKernelsHoldExactlyTheirPeers(t *testing.T) {
 
 func TestTheRulesAreOneTableOfOurs(t *testing.T) {
 	withProduct(t)
+	wanted := []string{"masquerade"}
+	if tunnels() {
+		wanted = append(wanted, "notrack")
+	}
 	for _, n := range suite.Nodes() {
 		tables := onHost(t, n.Machine, "nft", "list", "tables")
 		if !strings.Contains(tables, "table inet weft") || strings.Contains(tables, "flannel") {
 			t.Errorf("%s: tables are\n%s", n.Name, tables)
 		}
 		table := onHost(t, n.Machine, "nft", "list", "table", "inet", "weft")
-		for _, want := range []string{"masquerade", "notrack"} {
+		for _, want := range wanted {
 			if !strings.Contains(table, want) {
 				t.Errorf("%s: no %q in\n%s", n.Name, want, table)
 			}
@@ -185,15 +182,18 @@ func TestTheRulesAreOneTableOfOurs(t *testing.T) {
 }
 
 func TestTunnelPacketsBypassConnectionTracking(t *testing.T) {
+	needsTunnel(t)
 	pods := podOnEachNode(t)
-	if _, err := pods[0].exec(t, "ping", "-c", "2", "-i", "0.1", pods[1].IP); err != nil {
-		t.Error(err)
-	}
-	for _, n := range suite.Nodes()[:2] {
-		if out := onHost(t, n.Machine, "conntrack", "-L", "-p", "udp", "--dport", "4789"); out != "" {
-			t.Errorf("%s tracks the tunnel:\n%s", n.Name, out)
+	eachFamily(t, func(t *testing.T, f subnet.Family) {
+		if _, err := pods[0].exec(t, "ping", "-c", "2", "-i", "0.1", pods[1].Addrs.In(f)); err != nil {
+			t.Error(err)
 		}
-	}
+		for _, n := range suite.Nodes()[:2] {
+			if out := onHost(t, n.Machine, "conntrack", "-L", "-f", word(f, "ipv4", "ipv6"), "-p", "udp", "--dport", "4789"); out != "" {
+				t.Errorf("%s tracks the tunnel:\n%s", n.Name, out)
+			}
+		}
+	})
 }
 
 func TestTheConflistChainsFlannelPortmapAndBandwidth(t *testing.T) {

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -45,9 +47,12 @@ func apiFaults() []fault {
 
 // apiAnswers is nil when the API server is ready.
 func apiAnswers() error {
-	_, err := suite.Fabric.Exec(contextOfCleanup(), "curl", "-skf", "-m", "1", "-o", "/dev/null", "https://"+suite.Node(1).IP+":6443/readyz")
+	_, err := suite.Fabric.Exec(contextOfCleanup(), "curl", "-skf", "-m", "1", "-o", "/dev/null", apiServer()+"/readyz")
 	return err
 }
+
+// apiServer is where the API server listens.
+func apiServer() string { return "https://" + net.JoinHostPort(suite.Node(1).IP, "6443") }
 
 // takeAPIAway stops the API server as an administrator would and returns once it does not answer; back waits until it is
 // ready again. It is back at the latest when the test ends.
@@ -93,7 +98,7 @@ func newAPIClient(t *testing.T) apiClient {
 
 func (c apiClient) ask(ctx context.Context, path string, args ...string) (string, error) {
 	return suite.Fabric.Exec(ctx, append([]string{"curl", "-sSfk", "-m", "5", "--cert", c.certificate, "--key", c.key,
-		"https://" + suite.Node(1).IP + ":6443" + path}, args...)...)
+		apiServer() + path}, args...)...)
 }
 
 // untilAgentsFollow waits until every node reaches the API server's Service again, for which kube-proxy must have found it
@@ -105,7 +110,7 @@ func untilAgentsFollow(t *testing.T) time.Duration {
 	eventually(t, 2*time.Minute, "the API server is back", apiAnswers)
 	proxies := eventually(t, 2*time.Minute, "every node reaches the API server's Service", func() error {
 		return onEachNode(func(ctx context.Context, n *cluster.Node) error {
-			_, err := n.Exec(ctx, "curl", "-skf", "-m", "1", "-o", "/dev/null", "https://10.96.0.1:443/readyz")
+			_, err := n.Exec(ctx, "curl", "-skf", "-m", "1", "-o", "/dev/null", "https://"+net.JoinHostPort(apiService(), "443")+"/readyz")
 			return err
 		})
 	})
@@ -186,10 +191,10 @@ func killAgentsWithoutAPI(t *testing.T) time.Duration {
 	})
 	t.Logf("ready without the API server %s after the kill", took.Round(100*time.Millisecond))
 	second := suite.Node(2).Machine // they must not only say so; packets between these pods are small enough for this damage
-	onHost(t, second, "ip", "link", "set", "flannel.1", "mtu", "1400")
+	onHost(t, second, "ip", "link", "set", device(first()), "mtu", "1400")
 	eventually(t, 10*time.Second, "the device has its MTU again", func() error {
-		out, err := second.Exec(t.Context(), "cat", "/sys/class/net/flannel.1/mtu")
-		if err == nil && strings.TrimSpace(out) != "1450" {
+		out, err := second.Exec(t.Context(), "cat", "/sys/class/net/"+device(first())+"/mtu")
+		if err == nil && strings.TrimSpace(out) != strconv.Itoa(underlayMTU-overhead(first())) {
 			err = errors.New(out)
 		}
 		return err
@@ -338,7 +343,7 @@ func bootWithoutAPI(t *testing.T) time.Duration {
 		return err
 	})
 	took := time.Since(start)
-	onHost(t, suite.Node(1).Machine, "ping", "-c", "2", "-i", "0.2", "-W", "2", all[2].vtep())
+	onHost(t, suite.Node(1).Machine, "ping", "-c", "2", "-i", "0.2", "-W", "2", all[2].vtep(first()))
 	stopped = true
 	stop()
 	back()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -64,12 +65,12 @@ func killOnAll(t *testing.T, program, health string) time.Duration {
 // flushIPTables removes what kube-proxy, the kubelet and the CNI plugins have written. Nothing of ours is there.
 func flushIPTables(t *testing.T) time.Duration {
 	must(t, onEachNode(func(ctx context.Context, n *cluster.Node) error {
-		_, err := n.Exec(ctx, "sh", "-ec", `for table in nat filter mangle; do iptables -w -t $table -F; iptables -w -t $table -X; done`)
+		_, err := n.Exec(ctx, "sh", "-ec", `for program in iptables ip6tables; do for table in nat filter mangle; do $program -w -t $table -F; $program -w -t $table -X; done; done`)
 		return err
 	}))
 	return eventually(t, 2*time.Minute, "kube-proxy has written its rules again", func() error {
 		return onEachNode(func(ctx context.Context, n *cluster.Node) error {
-			_, err := n.Exec(ctx, "curl", "-skf", "-m", "5", "https://10.96.0.1:443/readyz")
+			_, err := n.Exec(ctx, "curl", "-skf", "-m", "5", "https://"+net.JoinHostPort(apiService(), "443")+"/readyz")
 			return err
 		})
 	})

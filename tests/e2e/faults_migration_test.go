@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weft-cni/weft/tests/e2e/cluster"
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // migrationFaults are the ways between flannel and weft. flannel itself cannot be had here: tests/flannelstate does on each
@@ -32,6 +33,9 @@ type flannelNode struct {
 }
 
 func backAndForth(t *testing.T) time.Duration {
+	if suite.Config.Lane != lane.IPv4 || !tunnels() {
+		t.Skip("tests/flannelstate knows flannel's IPv4 over vxlan: the IPv4 lane plays this")
+	}
 	program := filepath.Join(t.TempDir(), "flannelstate")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./tests/flannelstate/cmd/flannelstate")
 	build.Dir, build.Env = filepath.Dir(filepath.Dir(suite.product.Manifest)), append(os.Environ(), "CGO_ENABLED=0")
@@ -44,7 +48,7 @@ func backAndForth(t *testing.T) time.Duration {
 	for _, m := range members(t) {
 		must(t, os.WriteFile(m.node.Path("/usr/local/bin/flannelstate"), text, 0o755))
 		all = append(all, flannelNode{
-			Name: m.node.Name, Network: suite.Config.PodCIDR, PodCIDR: m.cidr.String(), Underlay: "eth0", Addr: m.node.IP, MAC: m.mac,
+			Name: m.node.Name, Network: lane.Network(first()).String(), PodCIDR: m.cidrs[first()].String(), Underlay: "eth0", Addr: m.node.IP, MAC: m.macs[first()],
 			Rules: "iptables-nft", VNI: 1, Port: 4789, // weft's port on a new cluster
 		})
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-cni/weft/tests/e2e/cluster"
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // nodeFaults are what happens to whole nodes. Whatever talks to a node that has no power is lost, so only the pods of the
@@ -84,7 +86,10 @@ func startManyPods(t *testing.T, specs []podSpec) []pod {
 type podObject struct {
 	Metadata struct{ Name string }
 	Spec     struct{ HostNetwork bool }
-	Status   struct{ PodIP string }
+	Status   struct {
+		PodIP  string
+		PodIPs []struct{ IP string }
+	}
 }
 
 // podsOn lists the pods of a node that have a network of their own.
@@ -100,7 +105,9 @@ func reservedByPods(t *testing.T, n *cluster.Node) error {
 	t.Helper()
 	var want []string
 	for _, p := range podsOn(t, n) {
-		want = append(want, p.Status.PodIP)
+		for _, ip := range p.Status.PodIPs {
+			want = append(want, ip.IP)
+		}
 	}
 	got := reservations(t, n)
 	slices.Sort(want)
@@ -126,13 +133,14 @@ func addAgainWithAnotherRange(t *testing.T) time.Duration {
 	_, err = suite.Kubectl(t.Context(), "delete", "node", n.Name)
 	must(t, err)
 	// Whoever makes the Node chooses its range: the controller gives any that is free, and that may be the old one.
+	ranges := freeRanges(before.Spec.PodCIDRs)
 	must(t, suite.Apply(t.Context(), fmt.Sprintf(
-		"{apiVersion: v1, kind: Node, metadata: {name: %[1]s}, spec: {podCIDR: %[2]s, podCIDRs: [%[2]s]}}", n.Name, freeRange(before.Spec.PodCIDR))))
+		"{apiVersion: v1, kind: Node, metadata: {name: %s}, spec: {podCIDR: %q, podCIDRs: %s}}", n.Name, ranges[0], jsonText(t, ranges))))
 	start := time.Now()
 	onHost(t, n.Machine, "pkill", "-KILL", "-x", "kubelet") // one that starts takes the Node for its own
 	eventually(t, 2*time.Minute, n.Name+" is announced and known", func() error {
 		for _, o := range nodeObjects(t) {
-			if o.Metadata.Annotations[prefix+"backend-data"] == "" {
+			if o.Metadata.Annotations[publicIP(first())] == "" {
 				return fmt.Errorf("%s is not announced", o.Metadata.Name)
 			}
 		}
@@ -148,12 +156,24 @@ func addAgainWithAnotherRange(t *testing.T) time.Duration {
 	return took
 }
 
-// freeRange is one of two ranges that the controller does not come to by itself, the other one than the given.
-func freeRange(not string) string {
-	if not == "10.244.77.0/24" {
-		return "10.244.78.0/24"
+// freeRanges are one of two sets of ranges that the controller does not come to by itself, the other one than the given.
+func freeRanges(not []string) []string {
+	var all []string
+	for _, f := range families() {
+		free := lane.PodCIDR(f, 77).String()
+		if slices.Contains(not, free) {
+			free = lane.PodCIDR(f, 78).String()
+		}
+		all = append(all, free)
 	}
-	return "10.244.77.0/24"
+	return all
+}
+
+func jsonText(t *testing.T, value any) string {
+	t.Helper()
+	text, err := json.Marshal(value)
+	must(t, err)
+	return string(text)
 }
 
 // rebootSwapped cuts the power of two nodes and boots them with each other's addresses. Until both have announced theirs,
@@ -172,8 +192,10 @@ func untilAnnounced(t *testing.T) time.Duration {
 	t.Helper()
 	eventually(t, 3*time.Minute, "every node has announced its address", func() error {
 		for i, o := range nodeObjects(t) {
-			if got, want := o.Metadata.Annotations[prefix+"public-ip"], suite.Node(i+1).IP; got != want {
-				return fmt.Errorf("%s announces %s, and has %s", o.Metadata.Name, got, want)
+			for _, f := range families() {
+				if got, want := o.Metadata.Annotations[publicIP(f)], suite.Node(i+1).Addrs.In(f); got != want {
+					return fmt.Errorf("%s announces %s, and has %s", o.Metadata.Name, got, want)
+				}
 			}
 		}
 		return nil

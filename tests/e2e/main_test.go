@@ -44,10 +44,15 @@ func runOnCluster(m *testing.M) (code int, err error) {
 	if suite.product, err = cluster.FindProduct(ctx); err != nil {
 		return 1, err
 	}
-	cfg := cluster.Default()
-	cfg.Name, cfg.Log, cfg.Keep = "e2e", os.Stdout, os.Getenv("WEFT_E2E_KEEP") != ""
-	if name := os.Getenv("WEFT_E2E_NAME"); name != "" {
-		cfg.Name = name
+	cfg, err := cluster.FromEnvironment("e2e")
+	if err != nil {
+		return 1, err
+	}
+	cfg.Log, cfg.Keep = os.Stdout, os.Getenv("WEFT_E2E_KEEP") != ""
+	if os.Getenv(envForm) == shortForm {
+		if err := chooseShortForm(); err != nil {
+			return 1, err
+		}
 	}
 	if cfg.Keep {
 		if suite.Cluster, err = cluster.Find(ctx, cfg); err != nil {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/e2e/cluster"
 )
 
@@ -48,13 +50,15 @@ func crowdOnAFreshNode(t *testing.T, n *cluster.Node, pods []pod) (names []strin
 			t.Errorf("C-15: %s and %s both have %s", p.Name, other, p.IP)
 		}
 		seen[p.IP] = p.Name
-		if _, err := pods[0].exec(t, "ping", "-c", "1", "-W", "2", p.IP); err != nil {
-			t.Errorf("C-15: %s does not answer: %v", p.Name, err)
+		for _, f := range families() {
+			if _, err := pods[0].exec(t, "ping", "-c", "1", "-W", "2", p.Addrs.In(f)); err != nil {
+				t.Errorf("C-15: %s does not answer over %v: %v", p.Name, f, err)
+			}
 		}
 	}
 	records, err := filepath.Glob(n.Path("/var/lib/cni/flannel/[0-9a-f]*"))
 	must(t, err)
-	if given := reservations(t, n); len(records) != len(specs) || len(given) != len(specs) {
+	if given := reservations(t, n); len(records) != len(specs) || len(given) != len(specs)*len(families()) {
 		sandboxes, _ := n.Exec(t.Context(), "crictl", "pods")
 		events, _ := suite.Kubectl(t.Context(), "get", "events", "--field-selector", "type=Warning")
 		t.Errorf("C-06: %d pods, but records %v and reservations %v\n%s\n%s", len(specs), records, given, sandboxes, events)
@@ -66,9 +70,9 @@ func crowdOnAFreshNode(t *testing.T, n *cluster.Node, pods []pod) (names []strin
 func waitAnnotated(t *testing.T, n *cluster.Node) time.Time {
 	t.Helper()
 	eventually(t, time.Minute, n.Name+" announces itself", func() error {
-		out, err := suite.Kubectl(t.Context(), "get", "node", n.Name, "-o", `jsonpath={.metadata.annotations.flannel\.alpha\.coreos\.com/backend-data}`)
+		out, err := suite.Kubectl(t.Context(), "get", "node", n.Name, "-o", `jsonpath={.metadata.annotations.flannel\.alpha\.coreos\.com/`+strings.TrimPrefix(publicIP(first()), prefix)+"}")
 		if err == nil && out == "" {
-			err = fmt.Errorf("no backend-data yet")
+			err = fmt.Errorf("no address yet")
 		}
 		return err
 	})
@@ -185,21 +189,24 @@ func TestK09AfterAPowerCutOfTheWholeClusterThePodsTalkAgain(t *testing.T) {
 	must(t, suite.WaitReady(t.Context(), 2*time.Minute))
 	t.Logf("everything is Ready %s after the last boot", time.Since(start).Round(time.Second))
 	agree(t, 10*time.Second, members(t))
-	for _, pair := range pairs(podOnEachNode(t)) {
-		if _, err := pair[0].exec(t, "ping", "-c", "1", "-W", "2", pair[1].IP); err != nil {
-			t.Errorf("%s to %s: %v", pair[0].Node, pair[1].Node, err)
+	pods = podOnEachNode(t)
+	eachFamily(t, func(t *testing.T, f subnet.Family) {
+		for _, pair := range pairs(allIn(f, pods)) {
+			if _, err := pair[0].exec(t, "ping", "-c", "1", "-W", "2", pair[1].IP); err != nil {
+				t.Errorf("%s to %s: %v", pair[0].Node, pair[1].Node, err)
+			}
 		}
-	}
+	})
 }
 
-// reservations lists the addresses that host-local has given away on a node.
+// reservations lists the addresses, of all families, that host-local has given away on a node.
 func reservations(t *testing.T, n *cluster.Node) []string {
 	t.Helper()
 	files, err := os.ReadDir(n.Path("/var/lib/cni/networks/cbr0"))
 	must(t, err)
 	var all []string
 	for _, f := range files {
-		if strings.Count(f.Name(), ".") == 3 {
+		if _, err := netip.ParseAddr(f.Name()); err == nil {
 			all = append(all, f.Name())
 		}
 	}
@@ -212,10 +219,12 @@ func TestP13TheDataPlaneOutlivesTheAPIServer(t *testing.T) {
 	all := members(t)
 	back := takeAPIAway(t)
 	// The damage of an hour without the API server, done at once: it is healed from what the agent knows.
-	onHost(t, suite.Node(2).Machine, "ip", "route", "flush", "dev", "flannel.1")
+	flushRoutes(t, suite.Node(2))
 	agree(t, 30*time.Second, all)
-	if _, err := suite.Node(2).Exec(t.Context(), "ping", "-c", "2", "-i", "0.2", "-W", "2", pods[2].IP); err != nil {
-		t.Error(err)
+	for _, f := range families() {
+		if _, err := suite.Node(2).Exec(t.Context(), "ping", "-c", "2", "-i", "0.2", "-W", "2", pods[2].Addrs.In(f)); err != nil {
+			t.Error(err)
+		}
 	}
 	back()
 	restored(t)

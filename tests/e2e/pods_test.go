@@ -12,7 +12,9 @@ import (
 
 // pod is a running pod that serves what cmd/probe measures with.
 type pod struct {
-	Name, Node, IP string
+	Name, Node string
+	IP         string // of the family that is tested, at first the cluster's first
+	Addrs      cluster.Addrs
 }
 
 // podSpec is what a test can choose about a pod.
@@ -53,7 +55,7 @@ func startPods(t *testing.T, specs ...podSpec) []pod {
 	}
 	var pods []pod
 	for _, spec := range specs {
-		pods = append(pods, pod{Name: spec.name, Node: spec.node, IP: podIP(t, spec.name)})
+		pods = append(pods, podNamed(t, "default", spec))
 	}
 	return pods
 }
@@ -73,11 +75,19 @@ func deleteAtEnd(t *testing.T, kind, name string) {
 	})
 }
 
-func podIP(t *testing.T, name string) string {
+// podNamed reads the addresses of a running pod. It must have one of each family.
+func podNamed(t *testing.T, namespace string, spec podSpec) pod {
 	t.Helper()
-	ip, err := suite.Kubectl(t.Context(), "get", "pod", name, "-o", "jsonpath={.status.podIP}")
+	list, err := suite.Kubectl(t.Context(), "-n", namespace, "get", "pod", spec.name, "-o", "jsonpath={.status.podIPs[*].ip}")
 	must(t, err)
-	return ip
+	addrs, err := cluster.ParseAddrs(list)
+	must(t, err)
+	for _, f := range families() {
+		if !addrs[f].IsValid() {
+			t.Fatalf("%s has %q, which holds no address of %v", spec.name, list, f)
+		}
+	}
+	return pod{Name: spec.name, Node: spec.node, Addrs: addrs}.in(first())
 }
 
 // podOnEachNode returns the suite's own pods, one on each of the first three nodes. They live as long as the cluster.
@@ -104,7 +114,7 @@ func (p pod) get(t *testing.T, url string) (string, error) {
 }
 
 // curl is the command that fetches url or fails within five seconds.
-func curl(url string) []string { return []string{"curl", "-sS", "-f", "-m", "5", url} }
+func curl(url string) []string { return []string{"curl", "-gsS", "-f", "-m", "5", url} }
 
 // measure runs a verb of cmd/probe in the pod and reads its result into into.
 func (p pod) measure(t *testing.T, into any, args ...string) {

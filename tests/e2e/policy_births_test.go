@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -104,10 +105,10 @@ func (g guarded) captureDatagrams(t *testing.T) func(*testing.T) map[string][]st
 func (g guarded) bear(t *testing.T, first, end int) int {
 	t.Helper()
 	send := func(p pod) string {
-		return fmt.Sprintf("probe udp -every 10ms -count %d %s:9000 & ", datagramsEach, p.IP)
+		return fmt.Sprintf("probe udp -every 10ms -count %d %s & ", datagramsEach, net.JoinHostPort(p.IP, "9000"))
 	}
 	script := send(g.near) + send(g.far) + send(g.target) +
-		"dig +tries=1 +time=10 +short kubernetes.default.svc.cluster.local | grep -q . && echo has-a-name; wait"
+		"dig +tries=1 +time=10 +short " + recordType() + " kubernetes.default.svc.cluster.local | grep -q . && echo has-a-name; wait"
 	var manifests strings.Builder
 	nodes := suite.Nodes()
 	for i := first; i < end; i++ {

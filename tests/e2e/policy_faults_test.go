@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,7 +36,7 @@ func besiege(t *testing.T) *besieged {
 		t.Cleanup(func() { _ = f.kill() }) // it may have ended
 		return f
 	}
-	b.allowed = start(b.far.Name, "stream", b.target.IP+":9000")
+	b.allowed = start(b.far.Name, "stream", net.JoinHostPort(b.target.IP, "9000"))
 	eventually(t, 20*time.Second, "what is allowed has had an answer", (&traffic{flows: []*flow{b.allowed}}).begun)
 	for _, from := range []string{b.near.Name, "node-2"} {
 		b.flows = append(b.flows, start(from, "ping", b.target.IP))
@@ -65,12 +66,14 @@ func (b *besieged) lift(t *testing.T) {
 	t.Logf("%d messages over the connection that is allowed, %d lost, longest stall %.2f s", sum.sent, sum.lost, sum.stall)
 }
 
-// forbiddenFilter is what may not arrive at the target: pings, since its policy names a port.
-const forbiddenFilter = "icmp[icmptype] == icmp-echo"
+// forbiddenFilter matches what may not arrive at the target: pings, since its policy names a port.
+func forbiddenFilter() string {
+	return word(first(), "icmp[icmptype] == icmp-echo", "icmp6 and ip6[40] == 128")
+}
 
 func TestForbiddenPacketsStayForbiddenWhileAgentsRestart(t *testing.T) {
 	b := besiege(t)
-	capture, err := b.nets[b.target.Name].Capture(contextOfCleanup(), "eth0", forbiddenFilter)
+	capture, err := b.nets[b.target.Name].Capture(contextOfCleanup(), "eth0", forbiddenFilter())
 	must(t, err)
 	times := 1
 	if playsLong() {
@@ -101,7 +104,7 @@ func TestRulesThatSomebodyWipedAreBackBeforeMuchPasses(t *testing.T) {
 	}
 	for range times {
 		for _, damage := range damages {
-			capture, err := b.nets[b.target.Name].Capture(contextOfCleanup(), "eth0", forbiddenFilter)
+			capture, err := b.nets[b.target.Name].Capture(contextOfCleanup(), "eth0", forbiddenFilter())
 			must(t, err)
 			wiped := time.Now()
 			onHost(t, node, damage...)

@@ -31,7 +31,15 @@ var (
 // webPort names the port of HTTP, as policies may.
 const webPort = "{name: web, containerPort: 8080}"
 
-func truths(net1, net2 string) []truth {
+// truths are all lines. near and far are the pod ranges of node-1 and node-2, one a family.
+func truths(near, far []string) []truth {
+	blocks := func(ranges []string) string {
+		return `{ipBlock: {cidr: "` + strings.Join(ranges, `"}}, {ipBlock: {cidr: "`) + `"}}`
+	}
+	var allButFar []string
+	for i, f := range families() {
+		allButFar = append(allButFar, fmt.Sprintf("{ipBlock: {cidr: %q, except: [%q]}}", word(f, "0.0.0.0/0", "::/0"), far[i]))
+	}
 	foreigners := "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: " + foreign + "}}"
 	return []truth{
 		{"no rule", "[]", nil, nil},
@@ -52,16 +60,16 @@ func truths(net1, net2 string) []truth {
 			"a namespace, and a pod of the own", "[{peers: [{" + foreigners + "}, {podSelector: {matchLabels: {app: pol-far}}}]}]",
 			[]string{nearForeigner, farForeigner, farPeer}, allPorts,
 		},
-		{"an address block", "[{peers: [{ipBlock: {cidr: " + net2 + "}}]}]", []string{farPeer, farForeigner}, allPorts},
+		{"an address block", "[{peers: [" + blocks(far) + "]}]", []string{farPeer, farForeigner}, allPorts},
 		{
-			"an address block with an exception", "[{peers: [{ipBlock: {cidr: 0.0.0.0/0, except: [" + net2 + "]}}]}]",
+			"an address block with an exception", "[{peers: [" + strings.Join(allButFar, ", ") + "]}]",
 			[]string{nearPeer, nearForeigner}, allPorts,
 		},
 		{"a port", "[{ports: [{port: 8080}]}]", allPeers, []string{"8080/tcp"}},
 		{"a port by name", "[{ports: [{port: web}]}]", allPeers, []string{"8080/tcp"}},
 		{"a range of ports", "[{ports: [{port: 8999, endPort: 9001, protocol: UDP}]}]", allPeers, []string{"9000/udp"}},
 		{
-			"peers and ports", "[{peers: [{ipBlock: {cidr: " + net1 + "}}], ports: [{port: 8080}]}]",
+			"peers and ports", "[{peers: [" + blocks(near) + "], ports: [{port: 8080}]}]",
 			[]string{nearPeer, nearForeigner}, []string{"8080/tcp"},
 		},
 	}
@@ -82,15 +90,18 @@ func (r truth) policies() string {
 // questions are all that is asked under the rule, with the answer that it wants.
 func (r truth) questions(pods map[string]pod) map[try]bool {
 	want := map[try]bool{}
-	for _, port := range allPorts {
-		for _, peer := range allPeers {
-			let := slices.Contains(r.peers, peer) && slices.Contains(r.ports, port)
-			want[try{peer, pods["pol-target"].IP, port}] = let
-			want[try{"pol-source", pods[peer].IP, port}] = let
-			want[try{"pol-target", pods[peer].IP, port}] = true // the other direction is nobody's business
+	for _, f := range families() {
+		at := func(name string) string { return pods[name].Addrs.In(f) }
+		for _, port := range allPorts {
+			for _, peer := range allPeers {
+				let := slices.Contains(r.peers, peer) && slices.Contains(r.ports, port)
+				want[try{peer, at("pol-target"), port}] = let
+				want[try{"pol-source", at(peer), port}] = let
+				want[try{"pol-target", at(peer), port}] = true // the other direction is nobody's business
+			}
+			want[try{"node-1", at("pol-target"), port}] = true // the own node always reaches its pods
+			want[try{"node-1", at("pol-source"), port}] = true
 		}
-		want[try{"node-1", pods["pol-target"].IP, port}] = true // the own node always reaches its pods
-		want[try{"node-1", pods["pol-source"].IP, port}] = true
 	}
 	return want
 }
@@ -103,7 +114,7 @@ func TestTheTruthTableHoldsForBothDirectionsPlacementsAndProtocols(t *testing.T)
 	all := truth{"no policy", "", allPeers, allPorts}
 	g.hold(t, "all talk before there is a policy", all.questions(pods))
 	asked := 0
-	for _, r := range truths(podCIDR(t, "node-1"), podCIDR(t, "node-2")) {
+	for _, r := range truths(podCIDRs(t, "node-1"), podCIDRs(t, "node-2")) {
 		t.Run(strings.ReplaceAll(r.name, " ", "_"), func(t *testing.T) {
 			start := time.Now()
 			must(t, suite.Apply(t.Context(), r.policies()))
@@ -150,18 +161,16 @@ func foreigner(t *testing.T, spec podSpec) pod {
 	must(t, suite.Apply(t.Context(), strings.Replace(spec.yaml(), "metadata: {", "metadata: {namespace: "+foreign+", ", 1)))
 	_, err := suite.Kubectl(t.Context(), "-n", foreign, "wait", "--for=condition=Ready", "--timeout=60s", "pod/"+spec.name)
 	must(t, err)
-	ip, err := suite.Kubectl(t.Context(), "-n", foreign, "get", "pod", spec.name, "-o", "jsonpath={.status.podIP}")
-	must(t, err)
-	return pod{Name: spec.name, Node: spec.node, IP: ip}
+	return podNamed(t, foreign, spec)
 }
 
-func podCIDR(t *testing.T, node string) string {
+func podCIDRs(t *testing.T, node string) []string {
 	t.Helper()
 	for _, n := range nodeObjects(t) {
 		if n.Metadata.Name == node {
-			return n.Spec.PodCIDR
+			return n.Spec.PodCIDRs
 		}
 	}
 	t.Fatalf("no node is called %s", node)
-	return ""
+	return nil
 }

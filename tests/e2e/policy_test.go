@@ -3,12 +3,14 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/e2e/cluster"
 )
 
@@ -69,13 +71,12 @@ func (q try) String() string { return q.from + " to " + q.to + " " + q.port }
 // answered asks once: one connection, or three datagrams of which one answer will do.
 func (g guarded) answered(ctx context.Context, q try) bool {
 	number, proto, _ := strings.Cut(q.port, "/")
-	target := q.to + ":" + number
 	if proto == "tcp" {
-		line := append(curl("http://"+target+"/hostname"), "--connect-timeout", "1")
+		line := append(curl(web(q.to, number, "hostname")), "--connect-timeout", "1")
 		_, err := g.nets[q.from].Exec(ctx, line...)
 		return err == nil
 	}
-	out, err := g.nets[q.from].Exec(ctx, "probe", "udp", "-count", "3", "-every", "5ms", target)
+	out, err := g.nets[q.from].Exec(ctx, "probe", "udp", "-count", "3", "-every", "5ms", net.JoinHostPort(q.to, number))
 	return err == nil && !strings.Contains(out, `"received":0,`)
 }
 
@@ -110,10 +111,13 @@ func TestADefaultDenyAndAnAllowanceHoldOnBothNodes(t *testing.T) {
 	g := withGuarded(t)
 	ask := func(near, far, ownHost, otherHost bool) map[try]bool {
 		want := map[try]bool{}
-		for _, port := range []string{"8080/tcp", "9000/udp"} {
-			want[try{g.near.Name, g.target.IP, port}], want[try{g.far.Name, g.target.IP, port}] = near, far
-			want[try{"node-1", g.target.IP, port}], want[try{"node-2", g.target.IP, port}] = ownHost, otherHost
-			want[try{g.target.Name, g.far.IP, port}] = true // what it asks itself is not its ingress
+		for _, f := range families() {
+			target := g.target.Addrs.In(f)
+			for _, port := range []string{"8080/tcp", "9000/udp"} {
+				want[try{g.near.Name, target, port}], want[try{g.far.Name, target, port}] = near, far
+				want[try{"node-1", target, port}], want[try{"node-2", target, port}] = ownHost, otherHost
+				want[try{g.target.Name, g.far.Addrs.In(f), port}] = true // what it asks itself is not its ingress
+			}
 		}
 		return want
 	}
@@ -165,7 +169,18 @@ func denied(t *testing.T, node, key, direction string) int {
 
 // The contract is one second from the change to the cut. Both ends go on sending.
 func TestALiveConnectionIsCutWhenAPolicyForbidsIt(t *testing.T) {
-	g := withGuarded(t)
+	all := withGuarded(t)
+	eachFamily(t, func(t *testing.T, f subnet.Family) { all.in(f).cutLive(t) })
+}
+
+// in is the same pods under their addresses of a family.
+func (g guarded) in(f subnet.Family) guarded {
+	g.target, g.near, g.far = g.target.in(f), g.near.in(f), g.far.in(f)
+	return g
+}
+
+func (g guarded) cutLive(t *testing.T) {
+	t.Helper()
 	const limit = time.Second
 	for _, from := range []pod{g.near, g.far} {
 		capture, err := g.nets[g.target.Name].Capture(t.Context(), "eth0", "src host "+from.IP+" and port 9000")
@@ -175,7 +190,7 @@ func TestALiveConnectionIsCutWhenAPolicyForbidsIt(t *testing.T) {
 		begun := t.TempDir() + "/begun-"
 		for _, verb := range []string{"stream", "ping"} {
 			f := &flow{name: verb, verb: verb, begun: begun + verb}
-			target := map[string]string{"stream": g.target.IP + ":9000", "ping": g.target.IP}[verb]
+			target := map[string]string{"stream": net.JoinHostPort(g.target.IP, "9000"), "ping": g.target.IP}[verb]
 			must(t, f.start(g.nets[from.Name].Command(contextOfCleanup(), "probe", verb, "-until", stop, "-begun", f.begun, "-limit", "2m", "-every", "10ms", target)))
 			t.Cleanup(func() { _ = f.kill() }) // it may have ended
 			flows = append(flows, f)

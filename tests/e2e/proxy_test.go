@@ -8,15 +8,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/e2e/cluster"
 )
 
 // A second cluster of two nodes, whose kube-proxy writes nftables instead of iptables. It lives through what a cluster that
 // ran flannel goes through: our image under flannel's manifest, our manifest over it, and at last the removal.
 func TestK13KubeProxyInNftablesModeFromFlannelsManifestToTheRemoval(t *testing.T) {
-	cfg := cluster.Default()
-	cfg.Name, cfg.Nodes, cfg.ProxyMode, cfg.Log = suite.Config.Name+"-nft", 2, "nftables", os.Stdout
-	if cfg.Keep = suite.Config.Keep; !cfg.Keep {
+	needsTunnel(t) // flannel's manifest says vxlan
+	cfg := suite.Config
+	cfg.Name, cfg.Nodes, cfg.ProxyMode, cfg.Backend = suite.Config.Name+"-nft", 2, "nftables", ""
+	if !cfg.Keep {
 		t.Cleanup(func() {
 			if err := cluster.Down(contextOfCleanup(), cfg); err != nil {
 				t.Error(err)
@@ -61,57 +63,69 @@ func underFlannelsManifest(t *testing.T) []pod {
 	for _, n := range suite.Nodes() {
 		must(t, os.WriteFile(n.Path("/opt/cni/bin/bridge"), bridge, 0o755))
 	}
-	_, err = suite.Kubectl(t.Context(), "apply", "-f", "testdata/flannel.yml")
+	text, err := os.ReadFile(filepath.Join("testdata", "flannel.yml"))
 	must(t, err)
+	manifest, err := cluster.WithNetConf(string(text), suite.Config.Lane.NetConf(`{"Type": "vxlan"}`))
+	must(t, err)
+	must(t, suite.Apply(t.Context(), manifest))
 	must(t, suite.WaitReady(t.Context(), 2*time.Minute))
 	_, err = suite.Kubectl(t.Context(), "-n", "kube-flannel", "rollout", "status", "daemonset/kube-flannel-ds", "--timeout=60s")
 	must(t, err)
 	pods := startPods(t, podSpec{name: "a", node: "node-1"},
 		podSpec{name: "b", node: "node-2", ports: "{containerPort: 8080, hostPort: 18080}"})
-	for _, pair := range pairs(pods) {
-		if got, err := pair[0].get(t, "http://"+pair[1].IP+":8080/clientip"); err != nil || got != pair[0].IP {
-			t.Errorf("%s to %s: seen as %q (%v)", pair[0].Name, pair[1].Name, got, err)
+	eachFamily(t, func(t *testing.T, f subnet.Family) {
+		for _, pair := range pairs(allIn(f, pods)) {
+			if got, err := pair[0].get(t, web(pair[1].IP, "8080", "clientip")); err != nil || got != pair[0].IP {
+				t.Errorf("%s to %s: seen as %q (%v)", pair[0].Name, pair[1].Name, got, err)
+			}
 		}
-	}
+	})
 	agree(t, 5*time.Second, members(t))
 	return pods
 }
 
 func replaceInPlace(t *testing.T, pods []pod) {
-	b := pods[0].start(t, "/tmp/stop", "ping", "-every", "10ms", pods[1].IP)
+	var flows []background
+	for _, f := range families() {
+		flows = append(flows, pods[0].start(t, "/tmp/stop-"+f.String(), "ping", "-every", "10ms", pods[1].Addrs.In(f)))
+	}
 	must(t, suite.Install(t.Context(), suite.product))
 	_, err := suite.Kubectl(t.Context(), "-n", "kube-flannel", "rollout", "status", "daemonset/kube-flannel-ds", "--timeout=120s")
 	must(t, err)
-	var r lossResult
-	b.end(t, &r)
-	if len(r.Lost) > 0 || r.Sent == 0 {
-		t.Errorf("%d of %d packets lost: %v", len(r.Lost), r.Sent, r.Lost)
+	for _, b := range flows {
+		var r lossResult
+		b.end(t, &r)
+		if len(r.Lost) > 0 || r.Sent == 0 {
+			t.Errorf("%d of %d packets lost: %v", len(r.Lost), r.Sent, r.Lost)
+		}
 	}
 	agree(t, 5*time.Second, members(t))
 	withPod(t, podSpec{name: "new", node: "node-2"})
 }
 
 func throughServices(t *testing.T, pods []pod) {
-	ip := service(t, "b", "b", "type: NodePort")
-	for _, host := range []string{ip, "b.default.svc.cluster.local"} {
-		eventually(t, 30*time.Second, "a and b reach b through "+host, func() error {
-			for _, p := range pods {
-				if _, err := p.get(t, "http://"+host+"/hostname"); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
+	addrs := service(t, "b", "b", "type: NodePort")
 	serveOn(t, suite.Outside)
-	for _, p := range pods {
-		if got, err := p.get(t, "http://"+outside+":8080/clientip"); err != nil || got != nodeIP(t, p.Node) {
-			t.Errorf("%s: the outside sees %q (%v)", p.Name, got, err)
+	eachFamily(t, func(t *testing.T, f subnet.Family) {
+		for _, host := range []string{addrs.In(f), "b.default.svc.cluster.local"} {
+			eventually(t, 30*time.Second, "a and b reach b through "+host, func() error {
+				for _, p := range pods {
+					if _, err := p.get(t, web(host, "80", "hostname")); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
 		}
-	}
-	if got, err := suite.Outside.Exec(t.Context(), curl("http://"+suite.Node(2).IP+":18080/clientip")...); err != nil || got != outside {
-		t.Errorf("hostPort from outside: seen as %q (%v)", got, err)
-	}
+		for _, p := range pods {
+			if got, err := p.get(t, web(outside(f), "8080", "clientip")); err != nil || got != nodeIP(t, p.Node, f) {
+				t.Errorf("%s: the outside sees %q (%v)", p.Name, got, err)
+			}
+		}
+		if got, err := suite.Outside.Exec(t.Context(), curl(web(nodeIP(t, "node-2", f), "18080", "clientip"))...); err != nil || got != outside(f) {
+			t.Errorf("hostPort from outside: seen as %q (%v)", got, err)
+		}
+	})
 	if rules := onHost(t, suite.Node(1).Machine, "iptables-save", "-t", "nat"); strings.Contains(rules, "KUBE-SERVICES") {
 		t.Error("kube-proxy wrote iptables rules: this was no test of its nftables mode")
 	}
@@ -137,11 +151,12 @@ func removeFromNodes(t *testing.T) {
 			"link":  onHost(t, n.Machine, "ip", "-br", "link"),
 			"table": onHost(t, n.Machine, "nft", "list", "tables"),
 			"file":  onHost(t, n.Machine, "ls", "/opt/cni/bin", "/etc/cni/net.d", "/run/flannel", "/var/lib/cni"),
-			"rule":  onHost(t, n.Machine, "iptables-save"),
+			"rule":  onHost(t, n.Machine, "sh", "-c", "iptables-save; ip6tables-save"),
+			"route": onHost(t, n.Machine, "sh", "-c", "ip -4 route show table all proto 87; ip -6 route show table all proto 87"),
 		} {
 			for _, ours := range []string{"flannel", "weft", "cni0", "FLANNEL"} {
 				text = strings.ReplaceAll(text, "/run/flannel:", "") // the mount point of the manifest, empty
-				if strings.Contains(text, ours) {
+				if strings.Contains(text, ours) || what == "route" && text != "" {
 					t.Errorf("%s: a %s of ours is left, %s:\n%s", n.Name, what, ours, text)
 				}
 			}

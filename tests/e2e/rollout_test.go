@@ -9,9 +9,17 @@ import (
 
 // A restart finds a device that is good, and keeps it.
 func TestV12ARestartKeepsTheDevice(t *testing.T) {
+	needsTunnel(t)
 	withProduct(t)
 	n := suite.Node(2)
-	index := onHost(t, n.Machine, "cat", "/sys/class/net/flannel.1/ifindex")
+	indices := func() string {
+		var all string
+		for _, f := range families() {
+			all += device(f) + " " + onHost(t, n.Machine, "cat", "/sys/class/net/"+device(f)+"/ifindex") + "; "
+		}
+		return all
+	}
+	index := indices()
 	before := agentPods(t)[n.Name]
 	_, err := suite.Kubectl(t.Context(), "-n", "kube-flannel", "delete", "pod", strings.Fields(before)[0])
 	must(t, err)
@@ -22,7 +30,7 @@ func TestV12ARestartKeepsTheDevice(t *testing.T) {
 		_, err := n.Exec(t.Context(), curl("http://127.0.0.1:8081/readyz")...)
 		return err
 	})
-	if now := onHost(t, n.Machine, "cat", "/sys/class/net/flannel.1/ifindex"); now != index {
-		t.Errorf("flannel.1 was device %s and is %s", index, now)
+	if now := indices(); now != index {
+		t.Errorf("the devices were %s and are %s", index, now)
 	}
 }

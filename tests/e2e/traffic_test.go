@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +17,7 @@ import (
 	"github.com/weft-cni/weft/tests/e2e/cluster"
 )
 
-// traffic is what is under way while a fault is made: 100 numbered packets a second between all pairs of pods, both ways, one
+// traffic is what is under way while a fault is made, in each family: 100 numbered packets a second between all pairs of pods, both ways, one
 // TCP connection through a Service, and 20 new connections a second to the outside host, which says whom it sees. All of it
 // runs in the pods' network namespaces as processes of this machine, so nothing of the cluster but its data plane is
 // needed for it.
@@ -47,8 +48,8 @@ func (s *tally) note(format string, args ...any) {
 	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
 
-// startTraffic returns once every flow has had an answer. services holds the address of the Service of each pod, by its name.
-func startTraffic(t *testing.T, pods []pod, services map[string]string) *traffic {
+// startTraffic returns once every flow has had an answer. services holds the addresses of the Service of each pod, by its name.
+func startTraffic(t *testing.T, pods []pod, services map[string]cluster.Addrs) *traffic {
 	t.Helper()
 	dir := t.TempDir()
 	tr := &traffic{stop: filepath.Join(dir, "stop")}
@@ -59,7 +60,7 @@ func startTraffic(t *testing.T, pods []pod, services map[string]string) *traffic
 		must(t, err)
 	}
 	var err error
-	tr.leaks, err = suite.Outside.Capture(contextOfCleanup(), "eth0", "src net "+suite.Config.PodCIDR)
+	tr.leaks, err = suite.Outside.Capture(contextOfCleanup(), "eth0", fromPods())
 	must(t, err)
 	t.Cleanup(func() { tr.abandon() })
 	start := func(from pod, name string, args ...string) {
@@ -68,20 +69,23 @@ func startTraffic(t *testing.T, pods []pod, services map[string]string) *traffic
 		must(t, f.start(networks[from.Name].Command(contextOfCleanup(), line...)))
 		tr.flows = append(tr.flows, f)
 	}
-	for _, pair := range pairs(pods) {
-		start(pair[0], "to "+pair[1].Node, "ping", "-every", "10ms", pair[1].IP)
-	}
-	if len(pods) > 1 {
-		service := services[pods[1].Name]
-		eventually(t, 30*time.Second, "the Service leads to "+pods[1].Name, func() error {
-			_, err := networks[pods[0].Name].Exec(t.Context(), curl("http://"+service+"/hostname")...)
-			return err
-		})
-		start(pods[0], "through a Service", "stream", "-every", "10ms", service+":9000")
-	}
-	for _, p := range pods {
-		every := 50 * time.Millisecond * time.Duration(len(pods))
-		start(p, "to the outside", "connect", "-every", every.String(), "-source", nodeIP(t, p.Node), outside+":9001")
+	for _, f := range families() {
+		for _, pair := range pairs(allIn(f, pods)) {
+			start(pair[0], fmt.Sprintf("to %s, %v", pair[1].Node, f), "ping", "-every", "10ms", pair[1].IP)
+		}
+		if len(pods) > 1 {
+			service := services[pods[1].Name].In(f)
+			eventually(t, 30*time.Second, "the Service leads to "+pods[1].Name, func() error {
+				_, err := networks[pods[0].Name].Exec(t.Context(), curl(web(service, "80", "hostname"))...)
+				return err
+			})
+			start(pods[0], fmt.Sprintf("through a Service, %v", f), "stream", "-every", "10ms", net.JoinHostPort(service, "9000"))
+		}
+		for _, p := range pods {
+			every := 50 * time.Millisecond * time.Duration(len(pods))
+			start(p, fmt.Sprintf("to the outside, %v", f), "connect", "-every", every.String(), "-source", nodeIP(t, p.Node, f),
+				net.JoinHostPort(outside(f), "9001"))
+		}
 	}
 	eventually(t, 30*time.Second, "every flow has had an answer", tr.begun)
 	return tr

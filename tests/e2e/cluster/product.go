@@ -98,11 +98,11 @@ func (c *Cluster) Manifest(p Product) (string, error) {
 	if c.Config.Lane == lane.IPv4 && c.Config.Backend == "" {
 		return string(text), nil
 	}
-	return withNetConf(string(text), c.Config.Lane.NetConf(cmp.Or(c.Config.Backend, `{"Type": "vxlan"}`)))
+	return WithNetConf(string(text), c.Config.Lane.NetConf(cmp.Or(c.Config.Backend, `{"Type": "vxlan"}`)))
 }
 
-// withNetConf replaces the text block under the key net-conf.json.
-func withNetConf(manifest, conf string) (string, error) {
+// WithNetConf replaces the text block under the key net-conf.json of a manifest.
+func WithNetConf(manifest, conf string) (string, error) {
 	const key = "  net-conf.json: |\n"
 	before, after, found := strings.Cut(manifest, key)
 	if !found {

@@ -18,6 +18,9 @@ func (c *Cluster) place(n int) int {
 	return n
 }
 
+// Place is the number of the node whose first addresses a node has.
+func (c *Cluster) Place(n *Node) int { return c.place(n.number) }
+
 // SwapAddresses gives two nodes that are off each other's addresses, as a new lease would, and what an administrator has told
 // their kubelets about them.
 func (c *Cluster) SwapAddresses(a, b *Node) error {

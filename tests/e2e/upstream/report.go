@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // spec is one spec of the suite and what became of it.
@@ -30,32 +32,65 @@ type Selection struct {
 	focus string // what the names of its specs have in common
 	procs string // how many specs at a time: most wait more than they work
 	left  []reason
+	lane  lane.Lane
 }
 
-// Network is all that concerns the network.
-func Network() Selection {
-	return Selection{Verb: "upstream", title: "Kubernetes' own network specs", short: "[sig-network]", focus: `[sig-network]`, procs: "6", left: leftOut()}
+// Network is all that concerns the network, on a cluster of a lane.
+func Network(l lane.Lane) Selection {
+	return Selection{Verb: "upstream", title: "Kubernetes' own network specs", short: "[sig-network]", focus: `[sig-network]`, procs: "6", left: leftOut(l), lane: l}
 }
 
 // Netpol is NetworkPolicy. Each spec asks 81 pairs of pods on several ports. Pods speak SCTP by cmd/sctp.
-func Netpol() Selection {
-	return Selection{Verb: "netpol", title: "Kubernetes' own specs of NetworkPolicy", short: "Netpol", focus: "[sig-network] Netpol", procs: "4"}
+func Netpol(l lane.Lane) Selection {
+	return Selection{Verb: "netpol", title: "Kubernetes' own specs of NetworkPolicy", short: "Netpol", focus: "[sig-network] Netpol", procs: "4", lane: l}
+}
+
+// File is the name of the page with the results. That of IPv4 has no lane in it, being the first there was.
+func (of Selection) File() string {
+	if of.lane == lane.IPv4 {
+		return "e2e-" + of.Verb + ".md"
+	}
+	return fmt.Sprintf("e2e-%s-%s.md", of.Verb, of.lane)
+}
+
+// command is what writes the page.
+func (of Selection) command() string {
+	if of.lane == lane.IPv4 {
+		return "make e2e-" + of.Verb
+	}
+	return fmt.Sprintf("%s=%s make e2e-%s", lane.Env, of.lane, of.Verb)
 }
 
 // leftOut lists the reasons, the first that matches a spec's name counts.
-func leftOut() []reason {
-	return []reason{
+func leftOut(l lane.Lane) []reason {
+	return append(reasonsOf(l), []reason{
 		{`\[Feature:LoadBalancer\]|type LoadBalancer`, "needs a cloud's load balancer"},
 		{`\[Feature:NetworkPolicy\]`, "NetworkPolicy has tests of its own"},
-		{`\[Feature:IPv6DualStack\]|\[Feature:Networking-IPv6\]`, "needs an IPv6 cluster"},
 		{`\[Feature:SCTPConnectivity\]`, "needs SCTP in the kernel"},
-		{`\[Feature:Networking-DNS\]|\[Feature:Networking-IPv4\]`, "needs the Internet"},
+		{`\[Feature:Networking-(DNS|IPv4|IPv6)\]`, "needs the Internet"},
 		{`\[Provider:gce\]`, "needs Google's cloud"},
 		{`\[Disruptive\]`, "breaks nodes by a cloud's means"},
 		{`\[Serial\]`, "must run alone; concerns kube-proxy and the API, not the pod network"},
 		{`\[Slow\]`, "slow; what it covers is covered by faster specs"},
-		{`\[Feature:[^\]]*\]|\[FeatureGate:[^\]]*\]`, "needs a feature that this cluster does not turn on"},
+		{featureOff(l), "needs a feature that this cluster does not turn on"},
+	}...)
+}
+
+// reasonsOf are those of a lane alone.
+func reasonsOf(l lane.Lane) []reason {
+	if l == lane.Dual {
+		return nil
 	}
+	return []reason{{`\[Feature:IPv6DualStack\]`, "needs a dual-stack cluster"}}
+}
+
+// featureOff matches the names of all features, but for that of the lane: a pattern of ginkgo's has no way to say "not this",
+// so it spells out how another word begins.
+func featureOff(l lane.Lane) string {
+	if l == lane.Dual {
+		return `\[Feature:([^I]|I[^P]|IPV)[^\]]*\]|\[FeatureGate:[^\]]*\]`
+	}
+	return `\[Feature:[^\]]*\]|\[FeatureGate:[^\]]*\]`
 }
 
 // known lists specs that fail for a reason that is a decision of ours.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-cni/weft/tests/e2e/artifacts"
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // table renders the specs as a Markdown page: totals, then failed, passed and skipped ones.
@@ -20,13 +21,13 @@ func table(of Selection, specs []spec) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, `# %s
 
-Written by `+"`make e2e-%s`"+`: Kubernetes %s's e2e.test with `+"`--provider=local`"+` on a kubeadm cluster of three nodes.
+Written by `+"`%s`"+`: Kubernetes %s's e2e.test with `+"`--provider=local`"+` on a kubeadm cluster of three nodes with %s.
 
 | | passed | failed | skipped |
 |---|---|---|---|
 | %s [Conformance] | %d | %d | %d |
 | %s, all | %d | %d | %d |
-`, of.title, of.Verb, artifacts.KubernetesVersion, of.short, conf.passed, conf.failed, conf.skipped, of.short, all.passed, all.failed, all.skipped)
+`, of.title, of.command(), artifacts.KubernetesVersion, families(of.lane), of.short, conf.passed, conf.failed, conf.skipped, of.short, all.passed, all.failed, all.skipped)
 	for _, section := range []struct{ state, title, column string }{
 		{"failed", "Failed", "why"}, {"passed", "Passed", "time"}, {"skipped", "Skipped", "why"},
 	} {
@@ -38,6 +39,11 @@ Written by `+"`make e2e-%s`"+`: Kubernetes %s's e2e.test with `+"`--provider=loc
 		}
 	}
 	return out.String()
+}
+
+// families says what a lane's clusters have.
+func families(l lane.Lane) string {
+	return map[lane.Lane]string{lane.IPv4: "IPv4", lane.Dual: "both families", lane.IPv6: "IPv6 alone"}[l]
 }
 
 func (s spec) remark() string {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 func TestAReportBecomesOneLineForEachNetworkSpec(t *testing.T) {
@@ -20,7 +21,7 @@ func TestAReportBecomesOneLineForEachNetworkSpec(t *testing.T) {
 	if err := os.WriteFile(file, []byte(report), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	specs, err := readReport(file, Network())
+	specs, err := readReport(file, Network(lane.IPv4))
 	if err != nil {
 		t.Fatal(err)
 	}

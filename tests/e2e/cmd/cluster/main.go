@@ -23,7 +23,7 @@ const usage = `usage: cluster VERB [flags]
   kubectl ARGS   kubectl as the cluster's administrator
   exec NODE CMD  a command on a node (node-1, node-2, ...), on outside or on fabric
 
-  upstream       Kubernetes' own network conformance specs on a cluster of their own; writes docs/conformance/e2e-upstream.md
+  upstream       Kubernetes' own network conformance specs on a cluster of their own; writes docs/conformance/e2e-upstream*.md
   netpol         the same for those of NetworkPolicy; writes docs/conformance/e2e-netpol.md
   policyapi      ClusterNetworkPolicy's conformance suite; writes docs/conformance/clusternetworkpolicy.yaml
 
@@ -68,9 +68,9 @@ func run(ctx context.Context, args []string) error {
 	case "down":
 		return cluster.Down(ctx, cfg)
 	case "upstream":
-		return runUpstream(ctx, cfg, upstream.Network())
+		return runUpstream(ctx, cfg, upstream.Network(cfg.Lane))
 	case "netpol":
-		return runUpstream(ctx, cfg, upstream.Netpol())
+		return runUpstream(ctx, cfg, upstream.Netpol(cfg.Lane))
 	case "policyapi":
 		return runPolicyAPI(ctx, cfg)
 	case "kubectl", "exec":
@@ -112,7 +112,7 @@ func runUpstream(ctx context.Context, cfg cluster.Config, of upstream.Selection)
 		return err
 	}
 	cfg.Name, cfg.Keep = cfg.Name+"-upstream", false
-	return upstream.Run(ctx, cfg, of, filepath.Join(source, "..", "..", "docs", "conformance", "e2e-"+of.Verb+".md"))
+	return upstream.Run(ctx, cfg, of, filepath.Join(source, "..", "..", "docs", "conformance", of.File()))
 }
 
 func runPolicyAPI(ctx context.Context, cfg cluster.Config) error {
