@@ -50,7 +50,7 @@ func runOnCluster(m *testing.M) (code int, err error) {
 	}
 	cfg.Log, cfg.Keep = os.Stdout, os.Getenv("WEFT_E2E_KEEP") != ""
 	if os.Getenv(envForm) == shortForm {
-		if err := chooseShortForm(); err != nil {
+		if err := chooseShortForm(cfg); err != nil {
 			return 1, err
 		}
 	}

@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if *atLeast > 0 {
 		return cover(ctx, *atLeast, out)
 	}
-	if !slices.Contains(fs.Args(), "soak") {
+	if !slices.Contains(fs.Args(), "soak") && !slices.Contains(fs.Args(), "lanes") {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()

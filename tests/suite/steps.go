@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // step is one level of tests.
@@ -29,8 +31,11 @@ func steps(fuzzTime time.Duration) []step {
 		{"netns", "network namespaces and scenarios", netns},
 		{"modules", "tests with a module of their own", modules},
 		{"e2e", "the real cluster", func(ctx context.Context, out io.Writer) tally {
-			return goTest(ctx, out, "tests/e2e", "-count=1", "-p", "1", "-timeout", "60m", "./...")
+			return goTest(ctx, out, clusterDir(), "-count=1", "-p", "1", "-timeout", "60m", "./...")
 		}},
+		{"e2e-dual", "the real cluster with both families, in short", shortOnCluster(lane.Dual)},
+		{"e2e-ipv6", "the real cluster with IPv6 alone, in short", shortOnCluster(lane.IPv6)},
+		{"lanes", "everything in both families and in IPv6 alone, backends without a tunnel, Kubernetes' own specs", lanes},
 		{"reliability", "the fault bench, every row", func(ctx context.Context, out io.Writer) tally {
 			return faults(ctx, out, "long", "75m")
 		}},
@@ -81,7 +86,10 @@ func unit(ctx context.Context, out io.Writer) tally {
 }
 
 // netns runs the packages one after the other: what is timed there must not meet another package's load.
-func netns(ctx context.Context, out io.Writer) tally {
+func netns(ctx context.Context, out io.Writer) tally { return netnsIn(ctx, out) }
+
+// netnsIn is netns with an environment.
+func netnsIn(ctx context.Context, out io.Writer, env ...string) tally {
 	names, err := find("Test", inNamespaces)
 	if err != nil {
 		return broken(out, err)
@@ -89,7 +97,8 @@ func netns(ctx context.Context, out io.Writer) tally {
 	if len(names) == 0 {
 		return tally{}
 	}
-	return goTest(ctx, out, ".", append([]string{"-count=1", "-p", "1", "-timeout", "20m", "-run", names.pattern()}, names.packages()...)...)
+	return goTestIn(ctx, out, place{dir: ".", env: env},
+		append([]string{"-count=1", "-p", "1", "-timeout", "20m", "-run", names.pattern()}, names.packages()...)...)
 }
 
 // faults kills the CNI plugin at every step there is, plays the rows of both benches, that of namespaces first, and prints the
