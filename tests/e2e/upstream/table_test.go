@@ -39,3 +39,24 @@ func TestAReportBecomesOneLineForEachNetworkSpec(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+func TestEachLaneLeavesOutWhatItsClusterLacksAndNothingElse(t *testing.T) {
+	const dual, nodePorts = "[sig-network] [Feature:IPv6DualStack] should create a service", "[sig-network] X [Feature:LocalhostNodePorts]"
+	for _, test := range []struct {
+		lane       lane.Lane
+		spec, want string
+	}{
+		{lane.IPv4, dual, "needs a dual-stack cluster"},
+		{lane.Dual, dual, ""},
+		{lane.Dual, dual + " [Feature:SCTPConnectivity]", "needs SCTP in the kernel"},
+		{lane.IPv6, dual, "needs a dual-stack cluster"},
+		{lane.Dual, nodePorts, "needs a feature that this cluster does not turn on"},
+		{lane.IPv6, nodePorts, "needs a feature that this cluster does not turn on"},
+		{lane.IPv6, "[sig-network] Internet [Feature:Networking-IPv6]", "needs the Internet"},
+		{lane.IPv6, "[sig-network] Services should work", ""},
+	} {
+		if got, _ := matching(leftOut(test.lane), test.spec); got != test.want {
+			t.Errorf("%s, %s: left out since it %q, want %q", test.lane, test.spec, got, test.want)
+		}
+	}
+}
