@@ -8,11 +8,11 @@
 package mesh
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
 	"github.com/weft-cni/weft/backend/kernel"
-	"github.com/weft-cni/weft/backend/vxlan"
 	"github.com/weft-cni/weft/subnet"
 )
 
@@ -69,8 +69,11 @@ type Input struct {
 
 // Way is how packets go to one peer in one family.
 type Way struct {
-	Kind  string // the backend that carries them; "" when none can
-	Since time.Time
+	Kind  string    // the backend that carries them, HostGW also where DirectRouting says so; "" when none can
+	Since time.Time // when it was taken
+
+	Waits   time.Time // since when a session of WireGuard is waited for; zero while none is
+	Lingers time.Time // since when the peer announces a kind besides its own that is no node's own; zero while it does not
 }
 
 // Ways holds the way to each peer, by name and family.
@@ -86,40 +89,24 @@ type Result struct {
 	PodMTU   int              // for pods: what fits on every way; 0 when no family is in use
 	Devices  []string         // ours that carry pods' packets
 	Largest  [2]int           // the largest packet that is sent over the underlay, by its family; 0 where none is
+	// Plain are the underlay devices by which peers' packets may come without a tunnel, although ours may go by another way.
+	Plain []string
 	// Encrypted are the pod ranges of peers to and from which no packet may go in the clear.
 	Encrypted [2][]netip.Prefix
 }
 
 // Plan says what the kernel shall hold. The error is about our own configuration, and then there is no plan.
 func Plan(in Input) (Result, error) {
-	c := in.Config
-	v := c.vxlan()
-	want, err := vxlan.Plan(v, in.Snapshot)
-	if err != nil {
-		return Result{}, err
+	if err := in.Config.Validate(); err != nil {
+		return Result{}, fmt.Errorf("plan the ways to the peers: %w", err)
 	}
-	r := Result{Want: want, Ways: Ways{}, Problems: vxlan.Problems(v, in.Snapshot), PodMTU: v.PodMTU()}
-	for _, f := range subnet.Families() {
-		if !c.Ends[f].IsZero() {
-			r.Devices = append(r.Devices, v.Device(f))
-			r.Largest[f] = v.LargestPacket(f)
-		}
+	p := newPlanner(in)
+	for i := range p.peers {
+		p.choose(&p.peers[i])
 	}
-	return r, nil
-}
-
-// vxlan is what that backend's planner works from.
-func (c Config) vxlan() vxlan.Config {
-	v := vxlan.Config{
-		VNI: c.VXLAN.VNI, Port: c.VXLAN.Port, MTU: c.MTU, GBP: c.VXLAN.GBP, Learning: c.VXLAN.Learning, SoftChecksum: c.VXLAN.SoftChecksum,
-		SilentPort: c.VXLAN.SilentPort, Blackhole: c.Blackhole, Networks: c.Networks,
-	}
-	for f, e := range c.Ends {
-		if !e.IsZero() {
-			v.VTEPs[f] = vxlan.VTEP{
-				PodCIDR: e.PodCIDR, Local: e.Local, Parent: e.Parent, ParentName: e.ParentName, UnderlayMTU: e.UnderlayMTU, MAC: c.VXLAN.MACs[f],
-			}
-		}
-	}
-	return v
+	p.announce()
+	p.measure()
+	p.join()
+	p.encrypt()
+	return p.out, nil
 }

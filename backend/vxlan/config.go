@@ -33,7 +33,6 @@ type Config struct {
 	SoftChecksum bool // compute inner checksums in software: for NICs that get them wrong
 
 	SilentPort uint16          // what a peer listens on that announces no port: net-conf's Port, or 0 for FlannelPort
-	Blackhole  bool            // keep a blackhole route for the own pod ranges, behind all others
 	VTEPs      [2]VTEP         // by family; the zero value switches a family off
 	Networks   [2]netip.Prefix // the pod networks
 }
@@ -51,34 +50,19 @@ type VTEP struct {
 // IsZero reports whether the family is switched off.
 func (v VTEP) IsZero() bool { return v == VTEP{} }
 
-// family is what differs between the families: one row of data each.
-type family struct {
-	overhead int // bytes around an inner packet: outer IP, UDP, VXLAN, inner Ethernet
-	minMTU   int // below it the kernel takes the family off a device
-	metric   int // what the kernel gives a route that names none
-}
-
-func families() [2]family {
-	return [2]family{
-		subnet.IPv4: {overhead: 50, minMTU: 68, metric: 0},
-		subnet.IPv6: {overhead: 70, minMTU: 1280, metric: 1024},
-	}
-}
-
-// blackholeMetric is the largest there is: the route of the pods' bridge always wins.
-const blackholeMetric = 1<<32 - 1
-
 // DeviceMTU is the MTU of a family's device: what fits into one packet of the underlay.
 func (c Config) DeviceMTU(f subnet.Family) int {
 	mtu := c.MTU
 	if mtu == 0 {
 		mtu = c.VTEPs[f].UnderlayMTU
 	}
-	return mtu - families()[f].overhead
+	return mtu - subnet.Overhead(subnet.VXLAN, f)
 }
 
 // LargestPacket is the size of the largest packet that a family's device sends over the underlay.
-func (c Config) LargestPacket(f subnet.Family) int { return c.DeviceMTU(f) + families()[f].overhead }
+func (c Config) LargestPacket(f subnet.Family) int {
+	return c.DeviceMTU(f) + subnet.Overhead(subnet.VXLAN, f)
+}
 
 // PodMTU is the MTU for pods: the smallest of the devices in use. It is 0 when no family is in use.
 func (c Config) PodMTU() int {
@@ -102,20 +86,13 @@ func (c Config) PeerPort(p subnet.Peer) uint16 {
 	return FlannelPort
 }
 
-// Validate returns everything about the configuration that cannot work on this host, each with its value, its place
-// and its cure.
+// Validate returns everything about the backend's own settings that cannot work, each with its value, its place and its cure.
 func (c Config) Validate() error {
 	var errs []error
-	used := 0
 	for _, f := range subnet.Families() {
-		if c.VTEPs[f].IsZero() {
-			continue
+		if mac := c.VTEPs[f].MAC; !c.VTEPs[f].IsZero() && (mac.IsZero() || mac[0]&1 != 0) {
+			errs = append(errs, fmt.Errorf("%s device needs a unicast MAC, not %s", f, mac))
 		}
-		used++
-		errs = append(errs, c.validateMTU(f), c.validateVTEP(f))
-	}
-	if used == 0 {
-		errs = append(errs, errors.New("no address family is in use: the Node needs a pod CIDR of a family that net-conf.json enables"))
 	}
 	if c.VNI >= 1<<24 {
 		errs = append(errs, fmt.Errorf("VNI %d in net-conf.json does not fit into 24 bits: choose one up to %d", c.VNI, 1<<24-1))
@@ -124,39 +101,6 @@ func (c Config) Validate() error {
 		errs = append(errs, errors.New("no UDP port chosen"))
 	}
 	return errors.Join(errs...)
-}
-
-func (c Config) validateMTU(f subnet.Family) error {
-	v, row := c.VTEPs[f], families()[f]
-	if v.UnderlayMTU > 0 && c.MTU > v.UnderlayMTU {
-		return fmt.Errorf("MTU %d in net-conf.json is larger than the %d of the underlay device %s: lower it, leave it out, "+
-			"or raise the device's", c.MTU, v.UnderlayMTU, v.ParentName)
-	}
-	if mtu := c.DeviceMTU(f); mtu < row.minMTU {
-		place := "of the underlay device " + v.ParentName
-		if c.MTU != 0 {
-			place = "in net-conf.json"
-		}
-		return fmt.Errorf("MTU %d %s leaves %d for %s pods after %d bytes of VXLAN headers: %s needs at least %d",
-			mtu+row.overhead, place, mtu, f, row.overhead, f, row.minMTU)
-	}
-	return nil
-}
-
-func (c Config) validateVTEP(f subnet.Family) error {
-	v := c.VTEPs[f]
-	switch {
-	case !v.PodCIDR.IsValid() || subnet.FamilyOf(v.PodCIDR.Addr()) != f:
-		return fmt.Errorf("%s pod CIDR %s of the own Node is not usable", f, v.PodCIDR)
-	case !v.Local.IsValid() || subnet.FamilyOf(v.Local) != f:
-		return fmt.Errorf("%s tunnel address %s of %s is not usable", f, v.Local, v.ParentName)
-	case v.PodCIDR.Contains(v.Local):
-		return fmt.Errorf("%s tunnel address %s of %s lies inside the own pod CIDR %s: the pod network must not overlap the underlay",
-			f, v.Local, v.ParentName, v.PodCIDR)
-	case v.MAC.IsZero() || v.MAC[0]&1 != 0:
-		return fmt.Errorf("%s device needs a unicast MAC, not %s", f, v.MAC)
-	}
-	return nil
 }
 
 // Device is the name of the family's device.

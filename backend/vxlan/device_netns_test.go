@@ -324,23 +324,6 @@ func TestI13ALocalNetworkThatComesLaterIsNamedToo(t *testing.T) {
 	c.reach(a, 5*time.Second)
 }
 
-func TestABlackholeForTheOwnRangeStaysBehindThePodsBridge(t *testing.T) {
-	c := newCluster(t, 2, v4)
-	a := c.nodes[0]
-	a.cfg.Blackhole = true
-	a.sync()
-	c.reachAll(5 * time.Second)
-	a.IP("link del cni0")
-	if out := a.IP("route show 10.244.1.0/24"); !strings.Contains(out, "blackhole 10.244.1.0/24 proto 87") {
-		t.Errorf("routes: %s", out)
-	}
-	a.cfg.Blackhole = false
-	a.sync()
-	if out := a.IP("route show 10.244.1.0/24"); out != "" {
-		t.Errorf("left: %s", out)
-	}
-}
-
 func TestGuestsOnTheDeviceStayAndOldAddressesOfOursGo(t *testing.T) { // contract 6.1
 	c := newCluster(t, 2, v4)
 	a := c.nodes[0]

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-cni/weft/subnet"
 )
 
-// Plan says what the kernel shall hold. A peer that cannot be reached as it is announced is left out; Problems lists
-// those. The error is about our own configuration, and then there is no plan.
+// Plan says what the kernel shall hold for the peers that speak VXLAN; whether they can be taken as they are has been seen to.
+// One that lacks a MAC, or has that of another, is left out; Problems lists those. The error is about our own configuration, and then there is no plan.
 func Plan(cfg Config, s subnet.Snapshot) (kernel.State, error) {
 	if err := cfg.Validate(); err != nil {
 		return kernel.State{}, fmt.Errorf("plan the VXLAN overlay: %w", err)
@@ -62,15 +62,10 @@ func (p *planner) addSelf(f subnet.Family, v VTEP) {
 	first := v.PodCIDR.Masked().Addr()
 	p.state.Addrs[kernel.Addr{Link: name, Prefix: netip.PrefixFrom(first, first.BitLen())}] = struct{}{}
 	p.macs[kernel.FDBKey{Link: name, MAC: v.MAC}] = "this node"
-	if p.cfg.Blackhole {
-		key := kernel.RouteKey{Dst: v.PodCIDR.Masked(), Metric: blackholeMetric}
-		p.state.Routes[key] = kernel.Route{Ours: true, Type: "blackhole"}
-	}
 }
 
 func (p *planner) addPeer(peer subnet.Peer) {
-	if peer.BackendType != "vxlan" {
-		p.report(peer, "OtherBackend", "its backend is %q, ours is vxlan: its pods cannot be reached until it runs the same", peer.BackendType)
+	if !peer.Speaks(subnet.VXLAN) {
 		return
 	}
 	if peer.VNI != p.cfg.VNI {
@@ -83,28 +78,16 @@ func (p *planner) addPeer(peer subnet.Peer) {
 	}
 }
 
-// usable reports whether a peer's endpoint can be written down without harm to us or to another peer.
+// usable reports whether a peer's endpoint can be written down without harm to another peer.
 func (p *planner) usable(f subnet.Family, peer subnet.Peer) bool {
-	e, own := peer.Endpoints[f], p.cfg.VTEPs[f]
+	e := peer.Endpoints[f]
 	other, taken := p.macs[kernel.FDBKey{Link: p.cfg.Device(f), MAC: e.MAC}]
-	network := p.cfg.Networks[f]
 	switch {
 	case e.MAC.IsZero() || !e.PodCIDR.IsValid() || !e.PublicIP.IsValid():
 		p.report(peer, "Incomplete", "its %s announcement lacks a pod CIDR, an address or a MAC: %s, %s, %s", f, e.PodCIDR, e.PublicIP, e.MAC)
-	case e.PublicIP == own.Local:
-		p.report(peer, "DuplicateAddress", "it announces our own address %s: see its annotation public-ip", e.PublicIP)
 	case taken:
 		p.report(peer, "DuplicateMAC", "its MAC %s is that of %s: remove the flannel device of one of them, it gets a new MAC", e.MAC, other)
-	case e.PodCIDR.Overlaps(own.PodCIDR):
-		p.report(peer, "OverlappingPodCIDR", "its pod CIDR %s overlaps our own %s", e.PodCIDR, own.PodCIDR)
-	case e.PodCIDR.Contains(own.Local) || e.PodCIDR.Contains(e.PublicIP):
-		p.report(peer, "OverlappingUnderlay", "its pod CIDR %s holds an underlay address (ours is %s, its own %s): "+
-			"a route to it would cut the node off", e.PodCIDR, own.Local, e.PublicIP)
 	default:
-		if network.IsValid() && !(network.Contains(e.PodCIDR.Addr()) && network.Bits() <= e.PodCIDR.Bits()) {
-			p.report(peer, "OutsideNetwork", "its pod CIDR %s lies outside the Network %s of net-conf.json: "+
-				"it is reached, but with masqueraded addresses", e.PodCIDR, network)
-		}
 		return true
 	}
 	return false
@@ -121,7 +104,7 @@ func (p *planner) addEndpoint(f subnet.Family, peer subnet.Peer) {
 	p.macs[fdb] = "node " + peer.Name
 	p.state.FDB[fdb] = kernel.FDBDest{Dst: e.PublicIP, Port: port}
 	p.state.Neighs[kernel.Neigh{Link: name, IP: gateway}] = e.MAC
-	p.state.Routes[kernel.RouteKey{Dst: e.PodCIDR.Masked(), Metric: families()[f].metric}] = kernel.Route{
+	p.state.Routes[kernel.RouteKey{Dst: e.PodCIDR.Masked(), Metric: kernel.RouteMetric(f)}] = kernel.Route{
 		Link: name, Via: gateway, Onlink: true, Ours: true, Type: "unicast",
 	}
 }

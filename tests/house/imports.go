@@ -24,11 +24,11 @@ func layer(dir string) int {
 		return 6
 	case within(dir, "backend/daemon"), within(dir, "backend/doctor"), within(dir, "backend/policy/ask"):
 		return 5
-	case within(dir, "backend/policy/watch"): // asks through subnet/kube
+	case within(dir, "backend/policy/watch"), dir == "backend/mesh": // the one asks through subnet/kube, the other is above the planners
 		return 4
 	case within(dir, "backend/kernel"), within(dir, "backend/netfilter"):
 		return 2
-	case dir == "subnet":
+	case dir == "subnet", dir == "subnet/nl":
 		return 0
 	case dir == "backend", within(dir, "subnet/ipam"), within(dir, "subnet/attach"), within(dir, "subnet/claim"), within(dir, "subnet/wire"):
 		return 1
@@ -45,7 +45,7 @@ var homes = map[string][]string{
 }
 
 // pure lists the packages that reach neither client-go nor netlink, not even through others.
-var pure = []string{"subnet", "subnet/ipam", "subnet/attach", "subnet/claim", "subnet/wire", "cniplugin"}
+var pure = []string{"subnet", "subnet/ipam", "subnet/attach", "subnet/claim", "subnet/nl", "subnet/wire", "cniplugin"}
 
 // arrows checks the direct imports of the product's packages against the layers and homes.
 func arrows(t Tree) []Finding {
@@ -77,7 +77,7 @@ func refuse(from, target string) string {
 		return "the product imports " + to
 	case within(from, "cniplugin"):
 		if !within(to, "cniplugin") && !slices.Contains(pure, to) {
-			return "the shim imports " + to + "; only subnet, subnet/ipam and subnet/attach"
+			return "the shim imports " + to + "; only subnet, subnet/ipam, subnet/attach and subnet/nl"
 		}
 	case family(from, to):
 		return ""

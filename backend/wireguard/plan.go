@@ -1,0 +1,146 @@
+// Package wireguard plans the encrypted overlay: WireGuard devices of the kernel, whose peers are the other nodes. It is pure.
+//
+// A peer is known by its public key. The pod ranges that are allowed for it say whose packets are taken from it; which
+// packets are sent to it is said by one route per peer, never by one for the whole network: a node whose peer is missing has
+// no route for its pods, and not one that leads to nobody.
+package wireguard
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/subnet"
+)
+
+// eager is the keepalive towards a peer whose session is wanted before any packet needs it.
+const eager = 2 * time.Second
+
+// Config is what a node knows about its own end of the overlay.
+type Config struct {
+	Conf subnet.WireGuardConf
+	Key  subnet.Secret // the node's private key
+	Ends [2]End        // by family; the zero value switches a family off
+}
+
+// End is the own end in one family.
+type End struct {
+	PodCIDR netip.Prefix // the own pod range
+	Local   netip.Addr   // address on the underlay: whether there can be tunnels of this family, and of which scope it is
+	MTU     int          // of the device that carries pods of this family
+}
+
+// Peer is another node. Its endpoints hold the families that it can be reached in by WireGuard.
+type Peer struct {
+	subnet.Peer
+	Routed [2]bool // packets for its pods go to it
+	Eager  bool    // a session is wanted although nothing is sent yet
+}
+
+// Single reports whether one device carries both families.
+func (c Config) Single() bool { return c.Conf.Mode != subnet.ModeSeparate && c.Conf.Mode != "" }
+
+// Device is the name of the device that carries pods of a family.
+func (c Config) Device(f subnet.Family) string {
+	if c.Single() {
+		f = subnet.IPv4
+	}
+	return kernel.WireGuardName(f)
+}
+
+// port is the own UDP port of the device that carries pods of a family.
+func (c Config) port(f subnet.Family) uint16 {
+	if c.Single() {
+		f = subnet.IPv4
+	}
+	return c.Conf.Ports[f]
+}
+
+// Endpoint is where packets for a peer's pods of a family are sent to; false when no tunnel can lead there.
+func (c Config) Endpoint(f subnet.Family, p subnet.Peer) (netip.AddrPort, bool) {
+	tunnel, ok := f, c.joins(f, p)
+	if c.Single() {
+		tunnel, ok = c.tunnel(p)
+	}
+	if !ok {
+		return netip.AddrPort{}, false
+	}
+	port := p.WGPorts[tunnel]
+	if port == 0 {
+		port = c.port(f) // a peer that does not say has ours
+	}
+	return netip.AddrPortFrom(p.Endpoints[tunnel].PublicIP, port), port != 0
+}
+
+// joins reports whether both ends have an address of a family.
+func (c Config) joins(f subnet.Family, p subnet.Peer) bool {
+	return c.Ends[f].Local.IsValid() && p.Endpoints[f].PublicIP.IsValid()
+}
+
+// tunnel chooses the family of the tunnel to a peer. Where only one family joins the two ends, that one has to do, whatever
+// Mode says. Mode auto prefers addresses that are reached from anywhere, and IPv4 among equals.
+func (c Config) tunnel(p subnet.Peer) (subnet.Family, bool) {
+	four, six := c.joins(subnet.IPv4, p), c.joins(subnet.IPv6, p)
+	switch {
+	case four != six:
+		return map[bool]subnet.Family{true: subnet.IPv4, false: subnet.IPv6}[four], true
+	case !four:
+		return 0, false
+	case c.Conf.Mode == subnet.ModeIPv6:
+		return subnet.IPv6, true
+	case c.Conf.Mode == subnet.ModeIPv4 || !p.Endpoints[subnet.IPv4].PublicIP.IsPrivate():
+		return subnet.IPv4, true
+	case !p.Endpoints[subnet.IPv6].PublicIP.IsPrivate() && !c.Ends[subnet.IPv6].Local.IsPrivate():
+		return subnet.IPv6, true
+	}
+	return subnet.IPv4, true
+}
+
+// Plan says what the kernel shall hold: the devices with our key, every peer that speaks WireGuard, and routes to those that
+// are routed. A peer is there before it is routed, so that its session can come up first and its packets are taken.
+func Plan(cfg Config, peers []Peer) kernel.State {
+	s := kernel.New()
+	for _, f := range subnet.Families() {
+		if e := cfg.Ends[f]; e != (End{}) {
+			cfg.addSelf(s, f, e)
+		}
+	}
+	for _, p := range peers {
+		for _, f := range subnet.Families() {
+			if !p.Endpoints[f].IsZero() && cfg.Ends[f] != (End{}) {
+				cfg.addPeer(s, f, p)
+			}
+		}
+	}
+	return s
+}
+
+func (c Config) addSelf(s kernel.State, f subnet.Family, e End) {
+	name := c.Device(f)
+	link := kernel.Link{Kind: kernel.KindWireGuard, Port: c.port(f), Key: c.Key, MTU: e.MTU, Up: true}
+	if other, ok := s.Links[name]; ok {
+		link.MTU = min(link.MTU, other.MTU)
+	}
+	s.Links[name] = link
+	first := e.PodCIDR.Masked().Addr()
+	s.Addrs[kernel.Addr{Link: name, Prefix: netip.PrefixFrom(first, first.BitLen())}] = struct{}{}
+}
+
+func (c Config) addPeer(s kernel.State, f subnet.Family, p Peer) {
+	endpoint, ok := c.Endpoint(f, p.Peer)
+	if !ok {
+		return
+	}
+	key := kernel.WGKey{Link: c.Device(f), Key: p.Key}
+	entry := s.Peers[key] // of the other family, if one device has both
+	entry.Endpoint, entry.PSK, entry.Keepalive = endpoint, c.Conf.PSK, c.Conf.Keepalive
+	if p.Eager && (entry.Keepalive == 0 || entry.Keepalive > eager) {
+		entry.Keepalive = eager
+	}
+	cidr := p.Endpoints[f].PodCIDR.Masked()
+	entry.Allowed[f] = cidr
+	s.Peers[key] = entry
+	if p.Routed[f] {
+		s.Routes[kernel.RouteKey{Dst: cidr, Metric: kernel.RouteMetric(f)}] = kernel.Route{Link: key.Link, Ours: true, Type: "unicast"}
+	}
+}
