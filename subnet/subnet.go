@@ -121,7 +121,8 @@ type Self struct {
 	Overwrite    [2]netip.Addr // public-ip*-overwrite: announced instead of the real address
 	PublicIP     [2]netip.Addr // what the Node announces now
 	MAC          [2]MAC        // VTEP MACs of the last run
-	Port         uint16        // backend-port of the last run
+	VNI          uint32        // of VXLAN in the last run; meaningless without a MAC
+	Port         uint16        // of VXLAN in the last run
 	BackendType  string        // backend-type of the last run; "" when it announced none
 	Also         Kinds         // backend-also of the last run
 }

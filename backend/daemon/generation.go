@@ -54,9 +54,10 @@ func (d *daemon) newGeneration(client *kube.Client, node string, conf subnet.Net
 	}
 	g := &generation{daemon: d, conf: conf, events: kube.NewEvents(client, d.log)}
 	g.view = newView(d.cfg.Paths.SnapshotFile(), node, d.log)
+	wg := conf.Backend.WireGuard
 	g.source = kube.NewSource(kube.SourceConfig{
 		Client: client, NodeName: node, LastGood: g.view.kept.Peers, Known: g.view.kept.ResourceVersion, Log: d.log,
-		Rules: kube.Rules{Prefix: prefix, BackendType: conf.Backend.Type, Networks: conf.Networks},
+		Rules: kube.Rules{Prefix: prefix, Networks: conf.Networks, WGPorts: [2]uint16{wg.Port(subnet.IPv4), wg.Port(subnet.IPv6)}},
 	})
 	g.view.source, g.view.files = g.source, d.files
 	g.registrar = kube.NewRegistrar(kube.RegistrarConfig{

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -34,10 +35,13 @@ const (
 
 // Rules is what a Node is read by.
 type Rules struct {
-	Prefix      Prefix
-	BackendType string          // the type that we speak: "vxlan"
-	Networks    [2]netip.Prefix // per family; invalid when the family is off
+	Prefix   Prefix
+	Networks [2]netip.Prefix // per family; invalid when the family is off
+	WGPorts  [2]uint16       // where a peer listens by WireGuard that does not say; 0 means flannel's defaults
 }
+
+// flannelPorts are the UDP ports of WireGuard that flannel has when nobody names others.
+var flannelPorts = [2]uint16{51820, 51821}
 
 // Claim is what one Node says about itself. Nothing in it has been compared with other Nodes yet.
 type Claim struct {
@@ -50,7 +54,8 @@ type Claim struct {
 }
 
 // Parse reads a Node as its peers do. Annotations are hostile input: whatever they hold, the result is a claim with fixed-size
-// values and a problem for each family that cannot be used; a bad half does not harm the other one.
+// values and a problem for each family that cannot be used; a bad half does not harm the other one. Whether we can reach the
+// node by what it speaks is not judged here, only that it speaks something that there is.
 func Parse(node Node, rules Rules) Claim {
 	c := Claim{Peer: subnet.Peer{
 		Name: node.Name, UID: node.UID, Created: node.Created,
@@ -60,21 +65,43 @@ func Parse(node Node, rules Rules) Claim {
 		return c
 	}
 	c.Managed = true
-	c.Peer.BackendType, _ = get(KeyBackendType)
-	if c.Peer.BackendType != rules.BackendType {
-		c.problem(ReasonOtherBackend, "backend-type is %.40q and not %q: pods of the two kinds cannot reach each other; "+
-			"run one backend in the whole cluster", c.Peer.BackendType, rules.BackendType)
-		c.Peer.BackendType = Limit(c.Peer.BackendType, 40)
+	for f, port := range flannelPorts {
+		rules.WGPorts[f] = cmp.Or(rules.WGPorts[f], port)
+	}
+	kind := backendType(get(KeyBackendType))
+	text, _ := get(KeyBackendAlso)
+	also, alsoErr := parseAlso(text, kind, rules.WGPorts)
+	c.Peer.BackendType, c.Peer.Also = Limit(kind, 40), also.Also
+	if alsoErr != nil {
+		c.problem(ReasonBadBackendAlso, "annotation %s: %v", KeyBackendAlso, alsoErr)
+	}
+	if subnet.KindsOf(kind) == 0 && also.Also == 0 {
+		c.problem(ReasonOtherBackend, "backend-type is %.40q, which this release does not have: its pods cannot be reached; "+
+			"run one backend in the whole cluster", kind)
 		return c
 	}
+	c.read(node, rules, also, get)
+	return c
+}
+
+// getter looks up an annotation by its key without the prefix.
+type getter func(key string) (string, bool)
+
+// read takes in the families, and what both have in common.
+func (c *Claim) read(node Node, rules Rules, speech Speech, get getter) {
 	cidrs, cidrErr := podCIDRs(node)
 	port, portErr := backendPort(get(KeyBackendPort))
-	c.Peer.Port = port
+	if c.Peer.BackendType == subnet.VXLAN {
+		speech.Port = port
+	} else {
+		portErr = nil // it says nothing then
+	}
 	for _, f := range subnet.Families() {
 		if rules.Networks[f].IsValid() {
-			c.family(f, rules, cidrs[f], get)
+			speech = c.family(f, rules, cidrs[f], speech, get)
 		}
 	}
+	c.Peer.VNI, c.Peer.Port, c.Peer.Key, c.Peer.WGPorts = speech.VNI, speech.Port, speech.Key, speech.WGPorts
 	if cidrErr != nil {
 		c.spoil(ReasonBadPodCIDR, rules, cidrErr)
 	}
@@ -84,41 +111,41 @@ func Parse(node Node, rules Rules) Claim {
 	if c.Peer.Endpoints == [2]subnet.Endpoint{} && len(c.Problems) == 0 {
 		c.spoil(ReasonBadPodCIDR, rules, errors.New("it has no pod CIDR, or announces no address, in a family that is on"))
 	}
-	return c
 }
 
-// family reads one family's half of a Node. A half of which nothing is there is no problem: then the Node has no part
-// in the family, as in a cluster on its way to dual-stack.
-func (c *Claim) family(f subnet.Family, rules Rules, cidr netip.Prefix, get func(string) (string, bool)) {
+// family reads one family's half of a Node, and returns the speech with what it adds. A half of which nothing is there is no
+// problem: then the Node has no part in the family, as in a cluster on its way to dual-stack.
+func (c *Claim) family(f subnet.Family, rules Rules, cidr netip.Prefix, speech Speech, get getter) Speech {
 	keys := KeysOf(f)
 	ip, hasIP := get(keys.PublicIP)
 	data, hasData := get(keys.BackendData)
+	if ip == noAddress && c.Peer.BackendType != subnet.VXLAN {
+		hasIP, hasData = false, false
+	}
 	if !cidr.IsValid() || !hasIP && !hasData && rules.Networks[1-f].IsValid() {
-		return
+		return speech
 	}
 	if !subnet.Contains(rules.Networks[f], cidr) {
 		c.problem(ReasonOutsideNetwork, "pod CIDR %s is outside the Network %s: its pods are not reached over the overlay; "+
 			"make Network cover it, or re-create the Node", cidr, rules.Networks[f])
-		return
+		return speech
 	}
 	addr, err := publicIP(f, ip)
 	if err != nil {
 		c.bad(f, ReasonBadPublicIP, keys.PublicIP, err)
-		return
+		return speech
 	}
-	vni, mac, err := vxlanData(data)
-	if err != nil && rules.BackendType == "vxlan" {
+	if c.Peer.BackendType == subnet.WireGuard && (data == "" || data == noData) {
+		data, _ = get(KeysOf(1 - f).BackendData) // the modes with one device have one key and one port for both families
+	}
+	if err := speech.hear(c.Peer.BackendType, f, data, !c.Peer.Endpoints[1-f].IsZero(), rules.WGPorts); err != nil {
 		c.bad(f, ReasonBadBackendData, keys.BackendData, err)
-		return
-	}
-	if other := c.Peer.Endpoints[1-f]; !other.IsZero() && vni != c.Peer.VNI {
-		c.bad(f, ReasonBadBackendData, keys.BackendData, fmt.Errorf("VNI is %d here and %d in the other family", vni, c.Peer.VNI))
-		return
+		return speech
 	}
 	overwrite, _ := get(keys.Overwrite)
 	c.Told[f] = overwrite != "" && overwrite == ip
-	c.Peer.VNI = vni
-	c.Peer.Endpoints[f] = subnet.Endpoint{PodCIDR: cidr, PublicIP: addr, MAC: mac}
+	c.Peer.Endpoints[f] = subnet.Endpoint{PodCIDR: cidr, PublicIP: addr, MAC: speech.MACs[f]}
+	return speech
 }
 
 // bad files a problem with an annotation of one family.
@@ -130,6 +157,7 @@ func (c *Claim) bad(f subnet.Family, reason, key string, err error) {
 // spoil files a problem that concerns all families.
 func (c *Claim) spoil(reason string, rules Rules, err error) {
 	c.Peer.Endpoints, c.Peer.VNI = [2]subnet.Endpoint{}, 0
+	c.Peer.Key, c.Peer.WGPorts = subnet.Key{}, [2]uint16{}
 	for _, f := range subnet.Families() {
 		c.Bad[f] = rules.Networks[f].IsValid()
 	}

@@ -12,7 +12,7 @@ import (
 const testPrefix = Prefix("flannel.alpha.coreos.com/")
 
 func bothFamilies() Rules {
-	return Rules{Prefix: testPrefix, BackendType: "vxlan", Networks: [2]netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")}}
+	return Rules{Prefix: testPrefix, Networks: [2]netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")}}
 }
 
 func TestParseKnowsWhichAddressAnAdministratorHasTold(t *testing.T) {

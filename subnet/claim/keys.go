@@ -15,6 +15,7 @@ const (
 	KeyManaged     = "kube-subnet-manager"
 	KeyBackendType = "backend-type"
 	KeyBackendPort = "backend-port"
+	KeyBackendAlso = "backend-also" // ours alone: JSON, what the node speaks besides backend-type; absent when nothing
 )
 
 // FamilyKeys are the annotation keys of one family.
@@ -30,7 +31,7 @@ func KeysOf(f subnet.Family) FamilyKeys {
 
 // AllKeys lists every key that means something to us; outputs are the ones that we write.
 func AllKeys() (all, outputs []string) {
-	outputs = []string{KeyManaged, KeyBackendType, KeyBackendPort}
+	outputs = []string{KeyManaged, KeyBackendType, KeyBackendPort, KeyBackendAlso}
 	var inputs []string
 	for _, f := range subnet.Families() {
 		k := KeysOf(f)

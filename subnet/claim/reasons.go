@@ -7,9 +7,11 @@ const (
 	ReasonBadPublicIP      = "BadPublicIP"
 	ReasonBadBackendData   = "BadBackendData"
 	ReasonBadBackendPort   = "BadBackendPort"
+	ReasonBadBackendAlso   = "BadBackendAlso"
 	ReasonOtherBackend     = "OtherBackend"
 	ReasonBadAnnotation    = "BadAnnotation"
 	ReasonPodCIDRConflict  = "PodCIDRConflict"
 	ReasonMACConflict      = "MACConflict"
+	ReasonKeyConflict      = "WireGuardKeyConflict"
 	ReasonPublicIPConflict = "PublicIPConflict"
 )

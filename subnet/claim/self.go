@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -25,17 +26,14 @@ func ParseSelf(node Node, prefix Prefix) (subnet.Self, []subnet.Problem) {
 		problem(ReasonBadPodCIDR, "%v", err)
 	}
 	s.NetworkUnavailable = node.NetworkUnavailable
-	port, there := s.Announced[prefix.Key(KeyBackendPort)]
-	if s.Port, err = backendPort(port, there); err != nil {
+	speech, err := heard(s.Announced, prefix)
+	if err != nil {
 		problem(ReasonBadAnnotation, "%v", err)
 	}
+	s.BackendType, s.Also, s.VNI, s.Port, s.MAC = speech.Type, speech.Also, speech.VNI, speech.Port, speech.MACs
 	for _, f := range subnet.Families() {
 		keys := KeysOf(f)
 		s.InternalIP[f] = internalIP(node, f)
-		// A MAC that cannot be read back is no problem: the device has one, or a new one is made and announced.
-		if _, mac, err := vxlanData(s.Announced[prefix.Key(keys.BackendData)]); err == nil {
-			s.MAC[f] = mac
-		}
 		if ip, err := publicIP(f, s.Announced[prefix.Key(keys.PublicIP)]); err == nil {
 			s.PublicIP[f] = ip
 		}
@@ -54,6 +52,26 @@ func ParseSelf(node Node, prefix Prefix) (subnet.Self, []subnet.Problem) {
 		}
 	}
 	return s, problems
+}
+
+// heard is what we said ourselves in the last run, as far as it can be read back. Data that cannot be is no problem: the device
+// has it, or it is made and announced anew.
+func heard(announced map[string]string, prefix Prefix) (Speech, error) {
+	get := func(key string) (string, bool) { v, ok := announced[prefix.Key(key)]; return v, ok }
+	kind := backendType(get(KeyBackendType))
+	text, _ := get(KeyBackendAlso)
+	speech, err := parseAlso(text, kind, flannelPorts)
+	speech.Type = Limit(kind, 40)
+	if kind != subnet.VXLAN && speech.Also.Has(subnet.VXLAN) {
+		return speech, err
+	}
+	port, portErr := backendPort(get(KeyBackendPort))
+	speech.Port = port
+	for _, f := range subnet.Families() {
+		data, _ := get(KeysOf(f).BackendData)
+		_ = speech.hear(subnet.VXLAN, f, data, false, flannelPorts)
+	}
+	return speech, errors.Join(err, portErr)
 }
 
 // internalIP is the first InternalIP of a family, in the kubelet's order.

@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -42,6 +41,17 @@ func podCIDRs(node Node) ([2]netip.Prefix, error) {
 	return out, nil
 }
 
+// backendType is the kind that a Node names. Flannel names none for alloc.
+func backendType(s string, there bool) string {
+	if there && s == "" {
+		return subnet.Alloc
+	}
+	return s
+}
+
+// noAddress is what flannel writes as public-ip where IPv4 is off, for other backends than vxlan.
+const noAddress = "0.0.0.0"
+
 func publicIP(f subnet.Family, s string) (netip.Addr, error) {
 	if s == "" {
 		return netip.Addr{}, errors.New("is missing")
@@ -51,25 +61,6 @@ func publicIP(f subnet.Family, s string) (netip.Addr, error) {
 		return netip.Addr{}, fmt.Errorf("%.60q is not an address", s)
 	}
 	return a, subnet.CheckPublicIP(f, a)
-}
-
-// vxlanData reads backend-data as JSON: order, blanks and further keys do not matter.
-func vxlanData(s string) (uint32, subnet.MAC, error) {
-	if s == "" {
-		return 0, subnet.MAC{}, errors.New("is missing")
-	}
-	var data struct {
-		VNI     *uint32
-		VtepMAC string
-	}
-	if err := json.Unmarshal([]byte(s), &data); err != nil {
-		return 0, subnet.MAC{}, fmt.Errorf(`%.80q is not like {"VNI":1,"VtepMAC":"0a:1b:2c:3d:4e:5f"}`, s)
-	}
-	if data.VNI == nil || *data.VNI >= 1<<24 {
-		return 0, subnet.MAC{}, fmt.Errorf("%.80q has no VNI from 0 to 16777215", s)
-	}
-	mac, err := subnet.ParseMAC(Limit(data.VtepMAC, 60))
-	return *data.VNI, mac, err
 }
 
 func backendPort(s string, there bool) (uint16, error) {

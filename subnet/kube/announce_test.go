@@ -22,6 +22,14 @@ func TestAnnotationsAreByteForByteFlannels(t *testing.T) {
 	both, four := announced(), announced()
 	four.PublicIP[subnet.IPv6], four.Port = netip.Addr{}, 0
 	host := Announcement{BackendType: "host-gw", PublicIP: four.PublicIP}
+	alloc := Announcement{BackendType: "alloc", PublicIP: both.PublicIP}
+	wg := Announcement{BackendType: "wireguard", PublicIP: both.PublicIP, Key: subnet.Key{1, 2, 3}, WGPorts: [2]uint16{51820, 51821}}
+	six := wg
+	six.PublicIP[subnet.IPv4] = netip.Addr{}
+	mixed := both
+	mixed.BackendType, mixed.Also, mixed.Key, mixed.WGPorts = "wireguard", subnet.KindsOf("vxlan", "ipip"), wg.Key, wg.WGPorts
+	turned := mixed
+	turned.BackendType, turned.Also, turned.PublicIP = "host-gw", subnet.KindsOf("wireguard"), four.PublicIP
 	overwrite := [2]netip.Addr{netip.MustParseAddr("203.0.113.7")}
 	for name, c := range map[string]struct {
 		a         Announcement
@@ -38,8 +46,27 @@ func TestAnnotationsAreByteForByteFlannels(t *testing.T) {
 		"a backend without data": {host, [2]netip.Addr{}, map[string]string{
 			"kube-subnet-manager": "true", "backend-type": "host-gw", "backend-port": "",
 			"public-ip": "192.168.50.1", "backend-data": "null", "public-ipv6": "", "backend-v6-data": ""}},
+		"a backend without a name": {alloc, [2]netip.Addr{}, map[string]string{
+			"kube-subnet-manager": "true", "backend-type": "", "backend-port": "",
+			"public-ip": "192.168.50.1", "backend-data": "null", "public-ipv6": "fd00::1", "backend-v6-data": "null"}},
+		"WireGuard": {wg, overwrite, map[string]string{
+			"kube-subnet-manager": "true", "backend-type": "wireguard", "backend-port": "",
+			"public-ip": "203.0.113.7", "backend-data": `{"PublicKey":"AQIDAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","Port":51820}`,
+			"public-ipv6": "fd00::1", "backend-v6-data": `{"PublicKey":"AQIDAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","Port":51821}`}},
+		"S-03 IPv6 alone, overwritten in IPv4": {six, overwrite, map[string]string{
+			"kube-subnet-manager": "true", "backend-type": "wireguard", "backend-port": "", "public-ip": "", "backend-data": "",
+			"public-ipv6": "fd00::1", "backend-v6-data": `{"PublicKey":"AQIDAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","Port":51821}`}},
+		"on the way from vxlan": {mixed, [2]netip.Addr{}, map[string]string{
+			"kube-subnet-manager": "true", "backend-type": "wireguard", "backend-port": "",
+			"public-ip": "192.168.50.1", "backend-data": `{"PublicKey":"AQIDAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","Port":51820}`,
+			"public-ipv6": "fd00::1", "backend-v6-data": `{"PublicKey":"AQIDAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","Port":51821}`,
+			"backend-also": `[{"Type":"vxlan","Data":{"VNI":1,"VtepMAC":"aa:bb:cc:dd:ee:ff"},"V6Data":{"VNI":1,"VtepMAC":"0a:00:00:00:06:01"},"Port":4789},{"Type":"ipip"}]`}},
+		"from wireguard, IPv4 alone": {turned, [2]netip.Addr{}, map[string]string{
+			"kube-subnet-manager": "true", "backend-type": "host-gw", "backend-port": "",
+			"public-ip": "192.168.50.1", "backend-data": "null", "public-ipv6": "", "backend-v6-data": "",
+			"backend-also": `[{"Type":"wireguard","Data":{"PublicKey":"AQIDAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","Port":51820}}]`}},
 	} {
-		want := map[string]string{}
+		want := map[string]string{testPrefix.Key("backend-also"): ""}
 		for k, v := range c.want {
 			want[testPrefix.Key(k)] = v
 		}
@@ -50,29 +77,58 @@ func TestAnnotationsAreByteForByteFlannels(t *testing.T) {
 }
 
 func TestWhatIsAnnouncedReadsBackAsThePeer(t *testing.T) {
-	node := goodNode(dual)
-	for k, v := range announced().Annotations(testPrefix, [2]netip.Addr{}) {
-		node.Annotations[k] = v
-	}
-	c := ParsePeer(node, rulesDual())
-	if c.Peer.Port != 4789 || c.Peer.VNI != 1 || len(c.Problems) != 0 {
-		t.Errorf("%s", line(c))
-	}
-	for _, f := range subnet.Families() {
-		if e := c.Peer.Endpoints[f]; e.MAC != announced().MAC[f] || e.PublicIP != announced().PublicIP[f] {
-			t.Errorf("%v: %+v", f, e)
+	key := subnet.Key{1, 2, 3}
+	for _, kind := range subnet.BackendKinds() {
+		for also := subnet.Kinds(0); also < 1<<len(subnet.BackendKinds()); also++ {
+			a := announced()
+			a.BackendType, a.Also = kind, also
+			if also.Has(kind) || also.Has(subnet.Alloc) {
+				continue
+			}
+			want := subnet.Peer{Name: "b", UID: "ub", Created: born(1), BackendType: kind, Also: also}
+			for f, cidr := range prefixes("10.244.2.0/24", "fd00:10:244:2::/64") {
+				want.Endpoints[f] = subnet.Endpoint{PodCIDR: cidr, PublicIP: a.PublicIP[f]}
+				if want.Speaks(subnet.VXLAN) {
+					want.VNI, want.Port, want.Endpoints[f].MAC = a.VNI, a.Port, a.MAC[f]
+				}
+			}
+			a.Key, a.WGPorts = key, [2]uint16{51820, 51821}
+			if want.Speaks(subnet.WireGuard) {
+				want.Key, want.WGPorts = a.Key, a.WGPorts
+			}
+			node := goodNode(dual)
+			for k, v := range a.Annotations(testPrefix, [2]netip.Addr{}) {
+				node.Annotations[k] = v
+				if testPrefix.Removes(k, v) {
+					delete(node.Annotations, k)
+				}
+			}
+			c := ParsePeer(node, rulesDual())
+			if c.Peer != want || len(c.Problems) != 0 {
+				t.Errorf("%s also %s:\ngot  %+v\nwant %+v\n%v", kind, also, c.Peer, want, c.Problems)
+			}
+			self, problems := ParseSelf(node, testPrefix)
+			if self.BackendType != kind || self.Also != also || self.Port != want.Port || self.VNI != want.VNI || len(problems) != 0 ||
+				self.MAC != [2]subnet.MAC{want.Endpoints[0].MAC, want.Endpoints[1].MAC} || self.PublicIP != a.PublicIP {
+				t.Errorf("%s also %s: self %+v, %v", kind, also, self, problems)
+			}
+			if diff := differing(testPrefix, node.Annotations, a.Annotations(testPrefix, [2]netip.Addr{})); len(diff) > 0 {
+				t.Errorf("%s also %s: would be written again: %v", kind, also, diff)
+			}
 		}
-	}
-	if self, _ := ParseSelf(node, testPrefix); self.MAC != announced().MAC || self.Port != 4789 {
-		t.Errorf("self: %+v", self)
 	}
 }
 
 func TestDifferingTellsAbsentFromEmpty(t *testing.T) {
+	kind := testPrefix.Key("backend-type")
 	have := map[string]string{"same": "1", "other": "1", "empty": "", "foreign": "x"}
-	got := differing(have, map[string]string{"same": "1", "other": "2", "empty": "", "absent": "", "new": "3"})
-	if diff := cmp.Diff(map[string]string{"other": "2", "empty": "", "new": "3"}, got); diff != "" {
+	got := differing(testPrefix, have, map[string]string{"same": "1", "other": "2", "empty": "", "absent": "", "new": "3", kind: ""})
+	if diff := cmp.Diff(map[string]string{"other": "2", "empty": "", "new": "3", kind: ""}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	have[kind] = ""
+	if got := differing(testPrefix, have, map[string]string{kind: ""}); len(got) != 0 {
+		t.Errorf("alloc's type is written again: %v", got)
 	}
 }
 
@@ -84,10 +140,11 @@ func TestStatusPatchNamesOnlyWhatChanges(t *testing.T) {
 		want      string
 	}{
 		{map[string]string{"a/b": "1", "a/gone": ""}, false, `{"metadata":{"annotations":{"a/b":"1","a/gone":null}}}`},
+		{map[string]string{testPrefix.Key("backend-type"): ""}, false, `{"metadata":{"annotations":{"flannel.alpha.coreos.com/backend-type":""}}}`},
 		{nil, true, `{"status":{"conditions":[{"type":"NetworkUnavailable","status":"False","lastHeartbeatTime":"2026-01-02T03:04:05Z",` +
 			`"lastTransitionTime":"2026-01-02T03:04:05Z","reason":"FlannelIsUp","message":"Flannel is running on this node"}]}}`},
 	} {
-		if diff := cmp.Diff(c.want, string(statusPatch(c.notes, c.condition, now))); diff != "" {
+		if diff := cmp.Diff(c.want, string(statusPatch(testPrefix, c.notes, c.condition, now))); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}

@@ -255,7 +255,7 @@ func testTLS(w *world) {
 			w.Fatal(err)
 		}
 		s := kube.NewSource(kube.SourceConfig{Client: client, NodeName: "n1", Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-			Rules: kube.Rules{Prefix: flannelPrefix, BackendType: "vxlan", Networks: podNetwork()}})
+			Rules: kube.Rules{Prefix: flannelPrefix, Networks: podNetwork()}})
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()

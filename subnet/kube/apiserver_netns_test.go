@@ -106,7 +106,7 @@ func (w *world) run(cfg kube.SourceConfig) *kube.Source {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	cfg.Rules = kube.Rules{Prefix: flannelPrefix, BackendType: "vxlan", Networks: podNetwork()}
+	cfg.Rules = kube.Rules{Prefix: flannelPrefix, Networks: podNetwork()}
 	s := kube.NewSource(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -416,7 +416,7 @@ func testD03Blackhole(w *world) {
 		w.Fatal(err)
 	}
 	s := kube.NewSource(kube.SourceConfig{Client: client, NodeName: "n1", Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Rules: kube.Rules{Prefix: flannelPrefix, BackendType: "vxlan", Networks: podNetwork()}})
+		Rules: kube.Rules{Prefix: flannelPrefix, Networks: podNetwork()}})
 	ctx, cancel := context.WithCancel(w.Context())
 	defer cancel()
 	go func() { _ = s.Run(ctx) }()

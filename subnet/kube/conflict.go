@@ -20,12 +20,13 @@ func (r *resolver) conflict(reason, value, holder, claimant string) {
 var cures = map[string]string{
 	ReasonPodCIDRConflict:  "packets for it go to %s; delete the Node that should not have it, so that it gets a range of its own",
 	ReasonMACConflict:      "packets for it go to %s; delete the flannel device on the node that was cloned, so that it makes a new MAC",
+	ReasonKeyConflict:      "packets for it go to %s; a node that was cloned has to make a key of its own: remove /var/lib/weft/wgkey there and restart its agent",
 	ReasonPublicIPConflict: "check --iface, --public-ip and the public-ip-overwrite annotation of both, or delete the Node that is gone; the other is %s",
 }
 
 // words name the thing in each kind.
 var words = map[string]string{
-	ReasonPodCIDRConflict: "pod CIDR", ReasonMACConflict: "VTEP MAC", ReasonPublicIPConflict: "public IP",
+	ReasonPodCIDRConflict: "pod CIDR", ReasonMACConflict: "VTEP MAC", ReasonKeyConflict: "WireGuard key", ReasonPublicIPConflict: "public IP",
 }
 
 // reportConflicts tells both sides of each conflict: every claimant once, and every holder once for all its

@@ -48,11 +48,13 @@ func recall(c Claim, old Kept, now time.Time) (subnet.Peer, Kept, time.Time) {
 		if !c.Bad[f] || old.Peer.Endpoints[f].IsZero() {
 			continue
 		}
-		keep.Peer.Endpoints[f] = old.Peer.Endpoints[f]
+		keep.Peer.Endpoints[f], keep.Peer.WGPorts[f] = old.Peer.Endpoints[f], old.Peer.WGPorts[f]
 		filled = true
 	}
-	if c.Peer.Endpoints == [2]subnet.Endpoint{} { // then the claim's own VNI and port mean nothing either
-		keep.Peer.VNI, keep.Peer.Port = old.Peer.VNI, old.Peer.Port
+	if c.Peer.Endpoints == [2]subnet.Endpoint{} { // then what the claim says for both means nothing either
+		endpoints := keep.Peer.Endpoints
+		keep.Peer = old.Peer
+		keep.Peer.Created, keep.Peer.Endpoints = peer.Created, endpoints
 	}
 	if !filled || !now.Before(until) {
 		return peer, keep, time.Time{}

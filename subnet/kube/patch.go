@@ -14,15 +14,15 @@ import (
 	"github.com/weft-cni/weft/subnet/claim"
 )
 
-// statusPatch is the strategic merge patch that sets or, for an empty value, removes annotations and clears
-// NetworkUnavailable if asked to. It names nothing else, so that it cannot undo what others write.
-func statusPatch(annotations map[string]string, condition bool, now metav1.Time) []byte {
+// statusPatch is the strategic merge patch that sets or removes annotations and clears NetworkUnavailable if asked to. It
+// names nothing else, so that it cannot undo what others write.
+func statusPatch(prefix Prefix, annotations map[string]string, condition bool, now metav1.Time) []byte {
 	patch := map[string]any{}
 	if len(annotations) > 0 {
 		values := map[string]any{}
 		for key, value := range annotations {
 			values[key] = value
-			if value == "" {
+			if prefix.Removes(key, value) {
 				values[key] = nil
 			}
 		}

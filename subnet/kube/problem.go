@@ -16,10 +16,12 @@ const (
 	ReasonBadPublicIP      = claim.ReasonBadPublicIP
 	ReasonBadBackendData   = claim.ReasonBadBackendData
 	ReasonBadBackendPort   = claim.ReasonBadBackendPort
+	ReasonBadBackendAlso   = claim.ReasonBadBackendAlso
 	ReasonOtherBackend     = claim.ReasonOtherBackend
 	ReasonBadAnnotation    = claim.ReasonBadAnnotation
 	ReasonPodCIDRConflict  = claim.ReasonPodCIDRConflict
 	ReasonMACConflict      = claim.ReasonMACConflict
+	ReasonKeyConflict      = claim.ReasonKeyConflict
 	ReasonPublicIPConflict = claim.ReasonPublicIPConflict
 )
 
@@ -40,8 +42,17 @@ func SelfProblems(s subnet.Snapshot) []subnet.Problem {
 // YieldsMAC tells that an older node has a VTEP MAC that this one announces, so that nobody sends to this one until it has
 // another.
 func YieldsMAC(s subnet.Snapshot, mac subnet.MAC) bool {
+	return yields(s, ReasonMACConflict, mac.String())
+}
+
+// YieldsKey tells the same of a WireGuard key, as two machines have it of which one is a copy of the other.
+func YieldsKey(s subnet.Snapshot, key subnet.Key) bool {
+	return yields(s, ReasonKeyConflict, key.String())
+}
+
+func yields(s subnet.Snapshot, reason, value string) bool {
 	return slices.ContainsFunc(SelfProblems(s), func(p subnet.Problem) bool {
-		return p.Yields && p.Reason == ReasonMACConflict && p.Value == mac.String()
+		return p.Yields && p.Reason == reason && p.Value == value
 	})
 }
 

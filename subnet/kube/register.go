@@ -68,14 +68,14 @@ func (r *Registrar) Sync(ctx context.Context, snap subnet.Snapshot, a Announceme
 		return fmt.Errorf("announce node %q: %w", self.Name, ErrNodeChanged)
 	}
 	want := a.Annotations(r.cfg.Prefix, live.Overwrite)
-	diff := differing(live.Announced, want)
+	diff := differing(r.cfg.Prefix, live.Announced, want)
 	condition := r.wantsCondition(live, a)
 	if len(diff) > 0 || condition {
 		foreign := r.foreign(live, want)
 		if len(foreign) > 0 && !r.duel.strike(time.Now()) {
 			return fmt.Errorf("announce node %q: %w: %s", self.Name, ErrDuel, describe(r.cfg.Prefix, foreign))
 		}
-		if err := r.patch(ctx, statusPatch(diff, condition, metav1.Now())); err != nil {
+		if err := r.patch(ctx, statusPatch(r.cfg.Prefix, diff, condition, metav1.Now())); err != nil {
 			return fmt.Errorf("announce node %q: %w", self.Name, err)
 		}
 		r.reportForeign(ctx, live, foreign)
@@ -89,7 +89,7 @@ func (r *Registrar) Sync(ctx context.Context, snap subnet.Snapshot, a Announceme
 func (r *Registrar) possible(self subnet.Self, a Announcement) Announcement {
 	for _, f := range subnet.Families() {
 		if !r.cfg.Conf.Enabled[f] || !self.PodCIDRs[f].IsValid() {
-			a.PublicIP[f], a.MAC[f] = netip.Addr{}, subnet.MAC{}
+			a.PublicIP[f], a.MAC[f], a.WGPorts[f] = netip.Addr{}, subnet.MAC{}, 0
 		}
 	}
 	return a
@@ -97,7 +97,7 @@ func (r *Registrar) possible(self subnet.Self, a Announcement) Announcement {
 
 // differs compares the snapshot's Node with what is wanted.
 func (r *Registrar) differs(self subnet.Self, a Announcement) bool {
-	return len(differing(self.Announced, a.Annotations(r.cfg.Prefix, self.Overwrite))) > 0 || r.wantsCondition(self, a)
+	return len(differing(r.cfg.Prefix, self.Announced, a.Annotations(r.cfg.Prefix, self.Overwrite))) > 0 || r.wantsCondition(self, a)
 }
 
 func (r *Registrar) wantsCondition(self subnet.Self, a Announcement) bool {
@@ -128,7 +128,7 @@ func (r *Registrar) foreign(live subnet.Self, want map[string]string) map[string
 	if r.uid != live.UID {
 		return changed
 	}
-	for key, value := range differing(live.Announced, r.sent) {
+	for key, value := range differing(r.cfg.Prefix, live.Announced, r.sent) {
 		if want[key] == value {
 			changed[key] = live.Announced[key]
 		}

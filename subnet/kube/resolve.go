@@ -32,6 +32,8 @@ type Resolved struct {
 // better place in it than any other, so that all nodes decide alike whatever order the Nodes came in:
 //   - pod CIDRs that are equal or overlap: the older Node has it (then the lower name), the younger is left out.
 //   - one MAC at two public IPs: likewise, since the kernel's forwarding table has one destination for a MAC.
+//   - one WireGuard key: likewise, since a key has one address and one range; but a machine that came back under another name has
+//     both key and addresses of its old Node, and then it is the younger Node that is alive.
 //   - a public IP that is another Node's address by now: see current.
 //   - one public IP otherwise: both stay, and both are reported. The address of a machine that is gone is soon another's, and then
 //     it is the younger Node that is alive.
@@ -43,6 +45,7 @@ func Resolve(v View) Resolved {
 	r.own = r.current(ownPeer(v), v.Own, holder)
 	peers := r.candidates(v, holder)
 	r.index(peers)
+	r.indexKeys(peers)
 	for _, p := range peers {
 		p = r.admit(p)
 		if p.Name != r.own.Name {
@@ -87,6 +90,7 @@ type resolver struct {
 	ranges    [2]*ranges
 	macs      [2]map[subnet.MAC]subnet.Peer
 	ips       [2]map[netip.Addr]subnet.Peer
+	keys      map[subnet.Key]subnet.Peer
 	conflicts []conflict
 }
 
@@ -135,6 +139,47 @@ func (r *resolver) index(peers []subnet.Peer) {
 	}
 }
 
+// indexKeys finds out who has each WireGuard key; peers come in the order of their age.
+func (r *resolver) indexKeys(peers []subnet.Peer) {
+	r.keys = map[subnet.Key]subnet.Peer{}
+	for _, p := range peers {
+		if first, there := r.keys[p.Key]; !p.Key.IsZero() && (!there || sameAddresses(first, p)) {
+			r.keys[p.Key] = p
+		}
+	}
+}
+
+func sameAddresses(a, b subnet.Peer) bool {
+	one := false
+	for _, f := range subnet.Families() {
+		if a.Endpoints[f].PublicIP != b.Endpoints[f].PublicIP {
+			return false
+		}
+		one = one || a.Endpoints[f].PublicIP.IsValid()
+	}
+	return one
+}
+
+// lock takes WireGuard from a peer whose key is another's. Of one that speaks nothing better nothing is left: what is meant
+// to be encrypted goes encrypted or not at all.
+func (r *resolver) lock(p subnet.Peer) subnet.Peer {
+	holder, taken := r.keys[p.Key]
+	if !taken || holder.Name == p.Name {
+		return p
+	}
+	r.conflict(ReasonKeyConflict, p.Key.String(), holder.Name, p.Name)
+	return keyless(p)
+}
+
+func keyless(p subnet.Peer) subnet.Peer {
+	p.Key, p.WGPorts = subnet.Key{}, [2]uint16{}
+	p.Also &^= subnet.KindsOf(subnet.WireGuard)
+	if p.BackendType == subnet.WireGuard {
+		p.Endpoints = [2]subnet.Endpoint{}
+	}
+	return p
+}
+
 // take notes a peer's MAC and public IP, the first claimant of each.
 func (r *resolver) take(f subnet.Family, p subnet.Peer) {
 	e := p.Endpoints[f]
@@ -148,6 +193,7 @@ func (r *resolver) take(f subnet.Family, p subnet.Peer) {
 
 // admit returns the peer with those endpoints that nobody before it has taken.
 func (r *resolver) admit(p subnet.Peer) subnet.Peer {
+	p = r.lock(p)
 	for _, f := range subnet.Families() {
 		e := p.Endpoints[f]
 		if e.IsZero() {
@@ -181,6 +227,9 @@ func (r *resolver) shield(p subnet.Peer) subnet.Peer {
 	holder, claimant := p, r.own
 	if older(r.own, p) < 0 {
 		holder, claimant = r.own, p
+	}
+	if !p.Key.IsZero() && p.Key == r.own.Key { // it has ours, as lock has said: the kernel has no peer with the own key
+		p = keyless(p)
 	}
 	for _, f := range subnet.Families() {
 		e, own := p.Endpoints[f], r.own.Endpoints[f]

@@ -106,7 +106,7 @@ func BenchmarkFirstSnapshot(b *testing.B) {
 					b.Fatal(err)
 				}
 				s := kube.NewSource(kube.SourceConfig{Client: client, NodeName: "n00000", Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-					Rules: kube.Rules{Prefix: flannelPrefix, BackendType: "vxlan", Networks: podNetwork()}})
+					Rules: kube.Rules{Prefix: flannelPrefix, Networks: podNetwork()}})
 				done := make(chan error, 1)
 				go func() { done <- s.Run(ctx) }()
 				for {

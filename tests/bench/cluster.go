@@ -51,7 +51,7 @@ func peers(all []*corev1.Node) ([]subnet.Peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules := kube.Rules{Prefix: p, BackendType: "vxlan", Networks: [2]netip.Prefix{network()}}
+	rules := kube.Rules{Prefix: p, Networks: [2]netip.Prefix{network()}}
 	self, _ := kube.ParseSelf(all[0], p)
 	v := kube.View{Own: kube.ParsePeer(all[0], rules), Self: self, Now: time.Now()}
 	for _, n := range all[1:] {

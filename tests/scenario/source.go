@@ -38,7 +38,7 @@ func networks(l lane.Lane) [2]netip.Prefix {
 func (c *Cluster) watch(name string, w *World) *Source {
 	s := &Source{
 		cluster: c, name: name, changed: make(chan struct{}, 1), now: w.now,
-		rules: kube.Rules{Prefix: w.prefix, BackendType: "vxlan", Networks: networks(w.lane)},
+		rules: kube.Rules{Prefix: w.prefix, Networks: networks(w.lane)},
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,0 +1,126 @@
+package claim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weft-cni/weft/subnet"
+)
+
+// Bounds of backend-also: a node speaks few kinds, each said in a hundred bytes.
+const (
+	maxAlso      = 4 << 10
+	mostAlso     = 8
+	maxAlsoWord  = 40
+	alsoExpected = `like [{"Type":"vxlan","Data":{"VNI":1,"VtepMAC":"0a:1b:2c:3d:4e:5f"},"Port":4789}]`
+)
+
+// alsoEntry is one element of backend-also. Data is what backend-data would hold if the kind were the node's own.
+type alsoEntry struct {
+	Type   string
+	Data   json.RawMessage `json:",omitempty"`
+	V6Data json.RawMessage `json:",omitempty"`
+	Port   *uint16         `json:",omitempty"` // of VXLAN
+}
+
+func (e alsoEntry) data(f subnet.Family) string {
+	s := string([2]json.RawMessage{e.Data, e.V6Data}[f])
+	if s == "null" {
+		return ""
+	}
+	return s
+}
+
+// also is the text of backend-also; "" when nothing is spoken besides.
+func (s Speech) also(on [2]bool) string {
+	var list []alsoEntry
+	for _, kind := range s.Also.List() {
+		e := alsoEntry{Type: kind}
+		for _, f := range subnet.Families() {
+			if data := s.data(kind, f); on[f] && data != noData {
+				*[2]*json.RawMessage{&e.Data, &e.V6Data}[f] = json.RawMessage(data)
+			}
+		}
+		if kind == subnet.VXLAN && s.Port != 0 {
+			e.Port = &s.Port
+		}
+		list = append(list, e)
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		panic(fmt.Sprintf("marshal %s: %v", KeyBackendAlso, err)) // impossible: the parts are our own JSON
+	}
+	return string(text)
+}
+
+// parseAlso reads backend-also of a node whose own kind is given. A kind that we do not know is passed over: the node may be
+// newer than we are. Anything else that is not as it should be is an error, and then nothing of it counts.
+func parseAlso(text, own string, wgPorts [2]uint16) (Speech, error) {
+	if text == "" {
+		return Speech{}, nil
+	}
+	var list []alsoEntry
+	if len(text) > maxAlso {
+		return Speech{}, fmt.Errorf("has %d bytes: want at most %d", len(text), maxAlso)
+	}
+	if err := json.Unmarshal([]byte(text), &list); err != nil || list == nil {
+		return Speech{}, fmt.Errorf("%.80q is not %s", text, alsoExpected)
+	}
+	if len(list) > mostAlso {
+		return Speech{}, fmt.Errorf("has %d entries: want at most %d", len(list), mostAlso)
+	}
+	s := Speech{Type: own}
+	var seen []string
+	for _, e := range list {
+		switch {
+		case e.Type == "" || len(e.Type) > maxAlsoWord:
+			return Speech{}, fmt.Errorf("has an entry of Type %.40q", e.Type)
+		case e.Type == own || slices.Contains(seen, e.Type):
+			return Speech{}, fmt.Errorf("says %q twice", e.Type)
+		}
+		seen = append(seen, e.Type)
+		if err := s.add(e, wgPorts); err != nil {
+			return Speech{}, fmt.Errorf("%q: %w", e.Type, err)
+		}
+		s.Also |= subnet.KindsOf(e.Type)
+	}
+	return s, nil
+}
+
+// add takes in what an entry says.
+func (s *Speech) add(e alsoEntry, wgPorts [2]uint16) error {
+	switch e.Type {
+	case subnet.Alloc:
+		return errors.New("is no way to reach a node")
+	case subnet.VXLAN:
+		if e.Port != nil && *e.Port == 0 {
+			return errors.New("Port 0 is not a port from 1 to 65535")
+		}
+		if e.Port != nil {
+			s.Port = *e.Port
+		}
+	case subnet.WireGuard:
+	default:
+		return nil
+	}
+	said := 0
+	for _, f := range subnet.Families() {
+		data := e.data(f)
+		if data == "" {
+			continue
+		}
+		if err := s.hear(e.Type, f, data, said > 0, wgPorts); err != nil {
+			return err
+		}
+		said++
+	}
+	if said == 0 {
+		return errors.New("has neither Data nor V6Data")
+	}
+	return nil
+}
