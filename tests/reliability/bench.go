@@ -39,10 +39,16 @@ type Bench struct {
 // NetConf is the net-conf.json of the bench.
 func (b *Bench) NetConf() string { return b.Lane.NetConf(b.Backend) }
 
-// NewBench makes a cluster of n nodes, with agents that are ready.
+// NewBench makes a cluster of n nodes over VXLAN, with agents that are ready.
 func NewBench(t testing.TB, s *Site, n int) *Bench {
 	t.Helper()
-	b := &Bench{Site: s, T: t, Fabric: nstest.NewFabric(t, n), Backend: `{"Type": "vxlan"}`}
+	return NewBenchOver(t, s, n, VXLAN)
+}
+
+// NewBenchOver is NewBench with a Backend object of net-conf.json.
+func NewBenchOver(t testing.TB, s *Site, n int, backend string) *Bench {
+	t.Helper()
+	b := &Bench{Site: s, T: t, Fabric: nstest.NewFabric(t, n), Backend: backend}
 	s.API.Proxy.Open()
 	s.API.Proxy.SetFault(nil)
 	if err := b.forgetNodes(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,8 +23,24 @@ import (
 // Who has been there before goes on undisturbed; who came later is left out on every node, told so, and let in as soon as
 // the conflict is over.
 func clusterRows() []Fault {
-	told := "heals: the newcomer is left out on all nodes, and told of by a metric and an Event"
 	stepsBack := "the newcomer steps back and says so; the conflict ends; heals: it is in, everywhere"
+	return slices.Concat(intruderRows(), nodeRows(), []Fault{
+		{Name: "50 nodes join in a second", Heal: 2 * time.Second, Do: fiftyJoin, After: allStrangersLeave, Note: "heals: all are known everywhere"},
+		{Name: "a Node deleted and added again with another pod CIDR, address and MAC", Heal: 2 * time.Second, Do: otherIdentity, After: allStrangersLeave,
+			Note: "at once, and while the watch is away; heals: the new one is known everywhere, and nothing is left of the old one"},
+		{Name: "a running machine's Node deleted and added again", Heal: 2 * time.Second, Lines: 2, Do: sameIdentity,
+			Loses: "a Node that is deleted has no part in the cluster", Note: "heals: it announces itself anew"},
+		newcomer("a machine whose Node gets its pod CIDR late", reasonNoPodCIDR, "it waits and says so; heals: it is in, everywhere", noRange),
+		newcomer("a machine whose Node's pod CIDR is outside the Network", kube.ReasonOutsideNetwork,
+			"it announces nothing and says so; the Node is made anew; heals: it is in, everywhere", strayRange),
+		newcomer("a machine with the pod CIDR of another", kube.ReasonPodCIDRConflict, stepsBack, takenRange),
+		newcomer("a machine with the public IP of another", kube.ReasonPublicIPConflict, stepsBack, takenAddress),
+		newcomer("a machine with the MAC of another, as a cloned one has", "", "it makes itself another MAC; heals: it is in, everywhere", takenMAC),
+	})
+}
+
+// intruderRows are Nodes without a machine that claim what others have, or what nobody can have.
+func intruderRows() []Fault {
 	rows := []Fault{
 		intruder("a Node with the pod CIDR of another", kube.ReasonPodCIDRConflict, func(_ subnet.Family, e, victim *End) { e.CIDR = victim.CIDR }),
 		intruder("a Node with a pod CIDR around another's", kube.ReasonPodCIDRConflict, func(_ subnet.Family, e, victim *End) {
@@ -41,25 +58,19 @@ func clusterRows() []Fault {
 		}),
 	}
 	for i := range rows {
-		rows[i].Note = told
+		rows[i].Note = "heals: the newcomer is left out on all nodes, and told of by a metric and an Event"
 	}
-	return append(rows,
-		Fault{Name: "a Node with the public IP of another", Heal: 2 * time.Second, Do: twinAddress, Healed: twinIsTold, After: allStrangersLeave,
+	return rows
+}
+
+// nodeRows are Nodes of which a part is used all the same.
+func nodeRows() []Fault {
+	return []Fault{
+		{Name: "a Node with the public IP of another", Heal: 2 * time.Second, Do: twinAddress, Healed: twinIsTold, After: allStrangersLeave,
 			Note: "the address may have gone to another machine by right, so both stay; heals: it is told by a metric and an Event"},
-		Fault{Name: "hostile and half-written Nodes", Heal: 2 * time.Second, Lines: 30, Do: hostileNodes, Healed: hostileAreTold, After: allStrangersLeave,
+		{Name: "hostile and half-written Nodes", Heal: 2 * time.Second, Lines: 30, Do: hostileNodes, Healed: hostileAreTold, After: allStrangersLeave,
 			Note: "heals: each is left out and named"},
-		Fault{Name: "50 nodes join in a second", Heal: 2 * time.Second, Do: fiftyJoin, After: allStrangersLeave, Note: "heals: all are known everywhere"},
-		Fault{Name: "a Node deleted and added again with another pod CIDR, address and MAC", Heal: 2 * time.Second, Do: otherIdentity, After: allStrangersLeave,
-			Note: "at once, and while the watch is away; heals: the new one is known everywhere, and nothing is left of the old one"},
-		Fault{Name: "a running machine's Node deleted and added again", Heal: 2 * time.Second, Lines: 2, Do: sameIdentity,
-			Loses: "a Node that is deleted has no part in the cluster", Note: "heals: it announces itself anew"},
-		newcomer("a machine whose Node gets its pod CIDR late", reasonNoPodCIDR, "it waits and says so; heals: it is in, everywhere", noRange),
-		newcomer("a machine whose Node's pod CIDR is outside the Network", kube.ReasonOutsideNetwork,
-			"it announces nothing and says so; the Node is made anew; heals: it is in, everywhere", strayRange),
-		newcomer("a machine with the pod CIDR of another", kube.ReasonPodCIDRConflict, stepsBack, takenRange),
-		newcomer("a machine with the public IP of another", kube.ReasonPublicIPConflict, stepsBack, takenAddress),
-		newcomer("a machine with the MAC of another, as a cloned one has", "", "it makes itself another MAC; heals: it is in, everywhere", takenMAC),
-	)
+	}
 }
 
 // intruder is a row in which a Node without a machine comes that claims something of the second node's, in each family that the
@@ -188,13 +199,14 @@ type hostility struct {
 	families           []subnet.Family // that the key is about
 }
 
-// hostile lists them, about the given families.
-func hostile(families []subnet.Family) []hostility {
+// hostile lists them, about the families that the row strikes.
+func (b *Bench) hostile() []hostility {
+	all := b.Lane.Families()
 	out := []hostility{
-		{kube.ReasonBadBackendPort, annotationPrefix + "backend-port", "99999", families},
-		{kube.ReasonOtherBackend, annotationPrefix + "backend-type", "udp; rm -rf /", families},
+		{kube.ReasonBadBackendPort, annotationPrefix + "backend-port", "99999", all},
+		{kube.ReasonOtherBackend, annotationPrefix + "backend-type", "udp; rm -rf /", all},
 	}
-	for _, f := range families {
+	for _, f := range b.hurts() {
 		only := []subnet.Family{f}
 		for _, data := range []string{
 			`{"VNI":1,"VtepMAC":"` + strings.Repeat("A", 200<<10) + `"}`, strings.Repeat("[", 100<<10), `{"VNI":NaN,"VtepMAC":"0a:00:00:00:00:09"}`,
@@ -214,7 +226,7 @@ func hostile(families []subnet.Family) []hostility {
 
 // hostileNodes come one by one. What is good of them counts: of a Node that is bad in one family, the other one.
 func hostileNodes(b *Bench) error {
-	for i, h := range hostile(b.hurts()) {
+	for i, h := range b.hostile() {
 		p := stranger(b.Lane, 1+i)
 		notes := p.annotations()
 		notes[h.key] = h.value
@@ -230,7 +242,7 @@ func hostileNodes(b *Bench) error {
 }
 
 func hostileAreTold(b *Bench) error {
-	for _, h := range hostile(b.hurts()) {
+	for _, h := range b.hostile() {
 		if err := b.tells(h.reason, b.Nodes...); err != nil {
 			return err
 		}

@@ -39,7 +39,7 @@ import (
 type Fault struct {
 	Name string
 	Note string // for the page: how it is done, or what the agent does about it
-	// Worst puts it into the short form, which every `make test` plays once. There is room for ten in all.
+	// Worst puts it into the short form, which every `make test` plays once. There is room for twelve in each lane.
 	Worst bool
 	// Long says that it takes 10 s or more: it is played once in the long form, and ten times by `make soak`.
 	Long bool
@@ -61,6 +61,8 @@ type Fault struct {
 	Lines int
 	// Families are those that it strikes; empty: those of the lane. In the others not one packet may be lost.
 	Families []subnet.Family
+	// Kernel names a kind of device that the kernel has to have; without it the row is skipped, and `make test-vm` has it.
+	Kernel string
 	// Alone gives the row a bench of its own, for what cannot be undone.
 	Alone bool
 
@@ -82,6 +84,8 @@ type Group struct {
 	Faults []Fault
 	// Nodes is how many nodes its bench has; 0 means 3.
 	Nodes int
+	// Backend is the object of that name in net-conf.json of its bench; empty means VXLAN.
+	Backend string
 	// Lanes are those in which it is played; empty: all.
 	Lanes []lane.Lane
 }

@@ -17,6 +17,9 @@ func groups() []Group {
 		{Name: "API server", Faults: apiRows()},
 		{Name: "cluster", Faults: clusterRows()},
 		{Name: "upgrade", Faults: upgradeRows()},
+		{Name: "backend", Faults: rollOutRows()},
+		{Name: "host-gw", Backend: HostGW, Faults: hostGWRows()},
+		{Name: "one family", Lanes: []lane.Lane{lane.Dual}, Faults: oneFamilyRows()},
 		{Name: "migration", Nodes: 4, Lanes: []lane.Lane{lane.IPv4}, Faults: migrationRows()},
 	}
 }

@@ -129,21 +129,25 @@ func sysctl(name, value, loses string, files [2]string) Fault {
 	return fault
 }
 
-func hostRows() []Fault {
+// switchRows are those without which the kernel forwards nothing.
+func switchRows() []Fault {
 	const off = "what is sent before the switch is on again is lost"
+	return []Fault{
+		sysctl("ip_forward", "0", off, [2]string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"}),
+		sysctl("conf.flannel.1.forwarding", "0", off, [2]string{"ipv4/conf/{device}/forwarding", "ipv6/conf/{device}/forwarding"}),
+		sysctl("conf.cni0.forwarding", "0", off, [2]string{"ipv4/conf/cni0/forwarding", "ipv6/conf/cni0/forwarding"}),
+		sysctl("conf.eth0.forwarding", "0", off, [2]string{"ipv4/conf/eth0/forwarding", "ipv6/conf/eth0/forwarding"}),
+	}
+}
+
+func hostRows() []Fault {
 	strict := sysctl("conf.all.rp_filter", "1", "", [2]string{"ipv4/conf/all/rp_filter"})
 	strict.Note, strict.Healed = "strict: answers take the way that the packets came, so nothing needs to be done", nil
 	strict.After = func(b *Bench) error {
 		_, err := b.Nodes[0].NS.Input("0", "tee", "/proc/sys/net/ipv4/conf/all/rp_filter")
 		return err
 	}
-	return []Fault{
-		sysctl("ip_forward", "0", off, [2]string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"}),
-		sysctl("conf.flannel.1.forwarding", "0", off, [2]string{"ipv4/conf/{device}/forwarding", "ipv6/conf/{device}/forwarding"}),
-		sysctl("conf.cni0.forwarding", "0", off, [2]string{"ipv4/conf/cni0/forwarding", "ipv6/conf/cni0/forwarding"}),
-		sysctl("conf.eth0.forwarding", "0", off, [2]string{"ipv4/conf/eth0/forwarding", "ipv6/conf/eth0/forwarding"}),
-		strict,
-	}
+	return append(switchRows(), strict)
 }
 
 func crowdRows() []Fault {

@@ -49,23 +49,33 @@ func ordered(words []string) string {
 }
 
 // Want is what a node's kernel should hold of ours, written straight from the contract: per family a device, and per peer one
-// route, one neighbour and one forwarding entry.
+// route, one neighbour and one forwarding entry, or a route straight to it.
 func (b *Bench) Want(n *Node) (kernel.State, error) {
 	parent, err := n.index(n.Link)
+	if err != nil {
+		return kernel.State{}, err
+	}
+	form, err := formOf(b.Backend)
 	if err != nil {
 		return kernel.State{}, err
 	}
 	s := kernel.New()
 	for _, f := range b.Lane.Families() {
 		own, link, w := n.Ends[f], device(f), wordsFor(f)
-		s.Links[link] = kernel.Link{
-			Kind: "vxlan", VNI: 1, Local: own.IP, Port: n.Port, Parent: parent, MTU: n.MTU - w.overhead, MAC: own.MAC, Up: true,
+		if form.hasDevice() {
+			s.Links[link] = kernel.Link{
+				Kind: "vxlan", VNI: 1, Local: own.IP, Port: n.Port, Parent: parent, MTU: n.MTU - w.overhead, MAC: own.MAC, Up: true,
+			}
+			first := own.CIDR.Addr()
+			s.Addrs[kernel.Addr{Link: link, Prefix: netip.PrefixFrom(first, first.BitLen())}] = struct{}{}
 		}
-		first := own.CIDR.Addr()
-		s.Addrs[kernel.Addr{Link: link, Prefix: netip.PrefixFrom(first, first.BitLen())}] = struct{}{}
 		for _, p := range b.peers(n) {
 			end := p.Ends[f]
 			if end == (End{}) {
+				continue
+			}
+			if form.isDirect() {
+				s.Routes[kernel.RouteKey{Dst: end.CIDR, Metric: w.metric}] = kernel.Route{Link: n.Link, Via: end.IP, Ours: true, Type: "unicast"}
 				continue
 			}
 			via := end.CIDR.Addr()

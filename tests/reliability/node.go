@@ -127,6 +127,18 @@ func (n *Node) PodAddrs() []netip.Addr {
 	return out
 }
 
+// canMake reports whether the kernel has a kind of device.
+func (n *Node) canMake(kind string) bool {
+	if kind == "" {
+		return true
+	}
+	if _, err := n.NS.Try("ip", "link", "add", "probe0", "type", kind); err != nil {
+		return false
+	}
+	_, err := n.NS.Try("ip", "link", "del", "probe0")
+	return err == nil
+}
+
 // cidrs are its pod ranges, in the lane's order.
 func (n *Node) cidrs() []netip.Prefix {
 	var out []netip.Prefix

@@ -1,6 +1,7 @@
 package reliability
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -31,7 +32,7 @@ func (g Group) Run(t *testing.T, site *Site, form Form) {
 	}
 	var names []string
 	for _, f := range g.Faults {
-		names = append(names, nameIn(site.Lane, f.Name))
+		names = append(names, nameIn(f.struck(site.Lane), f.Name))
 	}
 	err := table.Update(filepath.Join(root, Page), table.Group{Name: g.Name, Lane: string(site.Lane), Command: form.Command(), Names: names, Rows: r.rows})
 	if err != nil {
@@ -55,21 +56,18 @@ func (r *run) prepare(f Fault) {
 	case f.Alone:
 		r.spoil()
 	case r.bench == nil:
-		r.bench = NewBench(r.parent, r.site, r.nodes())
+		r.bench = r.newBench(r.parent)
 	}
 }
 
-func (r *run) nodes() int {
-	if r.group.Nodes == 0 {
-		return 3
-	}
-	return r.group.Nodes
+func (r *run) newBench(t testing.TB) *Bench {
+	return NewBenchOver(t, r.site, cmp.Or(r.group.Nodes, 3), cmp.Or(r.group.Backend, VXLAN))
 }
 
 // use gives the bench for a fault.
 func (r *run) use(t *testing.T, f Fault) *Bench {
 	if f.Alone {
-		return NewBench(t, r.site, r.nodes())
+		return r.newBench(t)
 	}
 	return r.bench
 }
@@ -87,14 +85,17 @@ func (r *run) spoil() {
 // play makes one row.
 func (r *run) play(t *testing.T, f Fault) {
 	b := r.use(t, f)
+	if !b.Nodes[0].canMake(f.Kernel) {
+		t.Skipf("this kernel has no %s devices; make test-vm has one that does", f.Kernel)
+	}
 	defer func() {
 		if t.Failed() {
 			t.Log(b.logs())
 			r.spoil()
 		}
 	}()
-	row := table.Row{Fault: nameIn(b.Lane, f.Name), Runs: r.form.Times(f), Note: nameIn(b.Lane, note(f))}
 	b.struck = f.struck(b.Lane)
+	row := table.Row{Fault: nameIn(b.struck, f.Name), Runs: r.form.Times(f), Note: nameIn(b.struck, note(f))}
 	if f.Before != nil {
 		if err := f.Before(b); err != nil {
 			t.Fatal(err)
@@ -131,10 +132,10 @@ func (r *run) play(t *testing.T, f Fault) {
 	}
 }
 
-// nameIn names the devices that a lane has, where a text speaks of the first.
-func nameIn(l lane.Lane, text string) string {
+// nameIn names the devices that a row is about, where a text speaks of IPv4's.
+func nameIn(struck []subnet.Family, text string) string {
 	var devices []string
-	for _, f := range l.Families() {
+	for _, f := range struck {
 		devices = append(devices, device(f))
 	}
 	return strings.ReplaceAll(text, device(subnet.IPv4), strings.Join(devices, " and "))

@@ -116,15 +116,6 @@ table inet bench-clear {
 	return err
 }
 
-// nothingInTheClear wants the router's count to be none.
-func nothingInTheClear(b *Bench) error {
-	text, err := b.Router.Try("nft", "list", "table", "inet", "bench-clear")
-	if err == nil && strings.Count(text, "counter packets 0 bytes 0") != len(b.Lane.Families()) {
-		err = fmt.Errorf("pods' packets left without a tunnel:\n%s", text)
-	}
-	return err
-}
-
 // changePort rolls another port out. The other agents stand still while a node changes, so that their nodes go on sending to
 // the old port for a while.
 func changePort(b *Bench) error {

@@ -27,7 +27,7 @@ times. A row that may lose packets says why; all others must lose none, and a ru
 
 // order is the order of the groups on the page; others follow by name.
 func order() []string {
-	return []string{"agent", "API server", "kernel", "underlay", "disk", "pods", "cluster", "upgrade", "backend", "one family", "migration", "e2e"}
+	return []string{"agent", "API server", "kernel", "underlay", "disk", "pods", "cluster", "upgrade", "backend", "host-gw", "one family", "migration", "e2e"}
 }
 
 // Update writes a group into the page. Several runs may do so at once.
