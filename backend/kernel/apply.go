@@ -20,7 +20,11 @@ func (c *Conn) Apply(ctx context.Context, op Op) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := c.apply(op); err != nil {
+	err := c.apply(op)
+	if errors.Is(err, unix.EPERM) {
+		err = fmt.Errorf("the agent lacks CAP_NET_ADMIN: %w", err)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	return nil
@@ -44,6 +48,10 @@ func (c *Conn) apply(op Op) error {
 		return c.setFDB(op)
 	case FDBDel:
 		return c.delFDB(op.FDBKey)
+	case PeerSet:
+		return c.setPeer(op)
+	case PeerDel:
+		return c.delPeer(op.PeerKey)
 	case RouteSet:
 		return c.setRoute(op)
 	case RouteDel:

@@ -14,18 +14,13 @@ import (
 const macTries = 3
 
 // addLink makes a device. The kernel makes it with its MAC and up at once, and takes it away again when it cannot come
-// up, so that nothing half-made remains. The MAC is read back: udev and NetworkManager have rules that overwrite it,
-// and peers must not be told an address that the device does not have.
+// up, so that nothing half-made remains.
 func (c *Conn) addLink(op Op) error {
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU, attrs.HardwareAddr = op.Name, op.Link.MTU, hardware(op.Link.MAC)
-	if op.Link.Up {
-		attrs.Flags = net.FlagUp
+	message, err := linkMessage(op)
+	if err != nil {
+		return err
 	}
-	err := c.handle.LinkAdd(&netlink.Vxlan{
-		LinkAttrs: attrs, VxlanId: int(op.Link.VNI), VtepDevIndex: op.Link.Parent, SrcAddr: op.Link.Local.AsSlice(),
-		Port: int(op.Link.Port), Learning: op.Link.Learning, GBP: op.Link.GBP, UDPCSum: true,
-	})
+	err = c.handle.LinkAdd(message)
 	if errors.Is(err, unix.EEXIST) {
 		if found, rerr := c.renameBack(op); found {
 			return rerr
@@ -34,6 +29,50 @@ func (c *Conn) addLink(op Op) error {
 	if err != nil {
 		return c.explainLink(op, err)
 	}
+	switch op.Link.Kind {
+	case KindVXLAN:
+		return c.keepMAC(op)
+	case KindWireGuard:
+		return c.startWireGuard(op)
+	}
+	return nil
+}
+
+// linkMessage is a device as the library takes it. What packs IP into IP copies TTL and DF from the inner packet, as flannel's
+// do, and adds no header that says how often a packet may be packed: it would take 8 more bytes.
+func linkMessage(op Op) (netlink.Link, error) {
+	l := op.Link
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = op.Name, l.MTU
+	if l.Up && l.Kind != KindWireGuard {
+		attrs.Flags = net.FlagUp
+	}
+	switch l.Kind {
+	case KindVXLAN:
+		attrs.HardwareAddr = hardware(l.MAC)
+		return &netlink.Vxlan{
+			LinkAttrs: attrs, VxlanId: int(l.VNI), VtepDevIndex: l.Parent, SrcAddr: l.Local.AsSlice(),
+			Port: int(l.Port), Learning: l.Learning, GBP: l.GBP, UDPCSum: true,
+		}, nil
+	case KindWireGuard:
+		return &netlink.Wireguard{LinkAttrs: attrs}, nil
+	case KindIPIP:
+		return &netlink.Iptun{LinkAttrs: attrs, Link: uint32(l.Parent), Local: l.Local.AsSlice(), Proto: unix.IPPROTO_IPIP}, nil
+	case KindIP6Tnl:
+		return &netlink.Ip6tnl{
+			LinkAttrs: attrs, Link: uint32(l.Parent), Local: l.Local.AsSlice(), Remote: net.IPv6unspecified,
+			Flags: ignoreEncapLimit, Proto: unix.IPPROTO_IPV6,
+		}, nil
+	}
+	return nil, fmt.Errorf("make a device of kind %q: there is none of ours", l.Kind)
+}
+
+// ignoreEncapLimit is IP6_TNL_F_IGN_ENCAP_LIMIT of linux/ip6_tunnel.h.
+const ignoreEncapLimit = 1
+
+// keepMAC reads the MAC back: udev and NetworkManager have rules that overwrite it, and peers must not be told an address that
+// the device does not have.
+func (c *Conn) keepMAC(op Op) error {
 	for range macTries {
 		link, err := c.handle.LinkByName(op.Name)
 		if err != nil {
@@ -51,6 +90,23 @@ func (c *Conn) addLink(op Op) error {
 		"(unmanaged-devices) to leave it alone", ErrMACOverwritten)
 }
 
+// startWireGuard gives a new device its key and port before it comes up, or takes it away again.
+func (c *Conn) startWireGuard(op Op) error {
+	link, err := c.handle.LinkByName(op.Name)
+	if err != nil {
+		return fmt.Errorf("read it back: %w", notFound(err))
+	}
+	err = c.setWireGuard(op.Name, op.Link, Link{})
+	if err == nil && op.Link.Up {
+		err = c.handle.LinkSetUp(link)
+	}
+	if err != nil {
+		return errors.Join(c.explainLink(op, err), c.handle.LinkDel(link))
+	}
+	c.note(op.Name, link.Attrs().Index)
+	return nil
+}
+
 // renameBack finds our device under a name that somebody gave it, and reports whether there is one. Nobody else has a device
 // with our VNI, port and MAC; the kernel has room for one only. One under a name of ours is where Diff has seen it.
 func (c *Conn) renameBack(op Op) (bool, error) {
@@ -60,7 +116,7 @@ func (c *Conn) renameBack(op Op) (bool, error) {
 	}
 	for _, link := range links {
 		have := linkValue(link)
-		if IsDeviceName(link.Attrs().Name) || have.Kind != "vxlan" || have.VNI != op.Link.VNI || have.Port != op.Link.Port || have.MAC != op.Link.MAC {
+		if IsDeviceName(link.Attrs().Name) || have.Kind != KindVXLAN || op.Link.Kind != KindVXLAN || have.VNI != op.Link.VNI || have.Port != op.Link.Port || have.MAC != op.Link.MAC {
 			continue
 		}
 		err := c.moveLink(Op{Name: link.Attrs().Name, To: op.Name})
@@ -80,6 +136,11 @@ func (c *Conn) setLink(op Op) error {
 	}
 	c.note(op.Name, link.Attrs().Index)
 	have := linkValue(link)
+	if have.Kind == KindWireGuard {
+		if err := c.changeWireGuard(op); err != nil {
+			return err
+		}
+	}
 	if have.Learning != op.Link.Learning {
 		if err := c.setLearning(have.Index, op.Link.Learning); err != nil {
 			return fmt.Errorf("set learning: %w", err)
@@ -147,8 +208,7 @@ func (c *Conn) delLink(name string) error {
 	return gone(true, c.handle.LinkDel(link))
 }
 
-// moveLink renames a device that is up, which Linux allows from 6.2 on. Before, the device has to be down for it and loses its
-// routes: packets are lost until the successor has them, and nobody hears the old port any more.
+// moveLink renames a device that is up, which Linux allows from 6.2 on.
 func (c *Conn) moveLink(op Op) error {
 	link, err := c.handle.LinkByName(op.Name)
 	if err != nil {
@@ -156,10 +216,7 @@ func (c *Conn) moveLink(op Op) error {
 	}
 	err = c.handle.LinkSetName(link, op.To)
 	if errors.Is(err, unix.EBUSY) {
-		if err := c.handle.LinkSetDown(link); err != nil {
-			return fmt.Errorf("set it down: %w", err)
-		}
-		err = c.handle.LinkSetName(link, op.To)
+		return c.moveWhileDown(link, op)
 	}
 	if err != nil {
 		return err

@@ -18,30 +18,31 @@ func (c *Conn) setRoute(op Op) error {
 		return err
 	}
 	if op.Replace {
-		return c.explainRoute(op, c.handle.RouteReplace(route))
+		return c.putRoute(op, route, c.handle.RouteReplace)
 	}
-	err = c.handle.RouteAdd(route)
+	err = c.putRoute(op, route, c.handle.RouteAdd)
 	if errors.Is(err, unix.EEXIST) {
 		return c.takeRoute(op, route)
 	}
-	return c.explainRoute(op, err)
+	return err
 }
 
 // takeRoute clears a key that is in use: routes of ours give way, one of somebody else is named in the error and
-// left alone, unless it has just taken our place. The first on a key is the one that the kernel uses, and replacing it leaves no gap.
+// left alone, unless it has just taken our place, or stands where only we know the way. The first on a key is the one that
+// the kernel uses, and replacing it leaves no gap.
 func (c *Conn) takeRoute(op Op, route *netlink.Route) error {
 	holders, err := c.routesAt(op.Key, op.Direct)
 	if err != nil {
 		return err
 	}
-	isWanted := func(h holder) bool { return h.value == op.Route }
+	isWanted := func(h found) bool { return h.value == op.Route }
 	for i, h := range holders {
 		switch {
-		case !h.ours && !(op.Regain && isByHand(h.route)):
+		case !h.ours && !(isByHand(h.route) && (op.Regain || op.Foreign.Type != "")):
 			return c.inTheWay(op, "route to "+op.Key.Dst.String(), h.route.LinkIndex, nil)
 		case isWanted(h):
 		case i == 0 && !slices.ContainsFunc(holders, isWanted):
-			err = c.handle.RouteReplace(route)
+			err = c.putRoute(op, route, c.handle.RouteReplace)
 		default:
 			err = gone(true, c.handle.RouteDel(&h.route))
 		}
@@ -52,39 +53,28 @@ func (c *Conn) takeRoute(op Op, route *netlink.Route) error {
 	return nil
 }
 
-// holder is a route that is found on a key.
-type holder struct {
-	route netlink.Route
-	value Route
-	ours  bool
-}
-
 // routesAt lists the routes of the main table on a key, in the order in which the kernel looks at them. One that leads
 // straight to the peer is flannel's, and counts as ours.
-func (c *Conn) routesAt(key RouteKey, direct netip.Addr) ([]holder, error) {
+func (c *Conn) routesAt(key RouteKey, direct netip.Addr) ([]found, error) {
 	names := c.deviceNames()
 	routes, err := c.handle.RouteListFiltered(int(family(key.Dst.Addr())), &netlink.Route{Dst: ipNet(key.Dst)}, netlink.RT_FILTER_DST)
 	if err != nil {
 		return nil, fmt.Errorf("look at the routes to %s: %w", key.Dst, err)
 	}
-	var found []holder
+	var holders []found
 	for _, r := range routes {
-		if k, value, ours := routeValue(r, names); prefixOf(r.Dst) == key.Dst && r.Priority == key.Metric {
-			ours = ours && k == key || isDirect(r, direct)
-			found = append(found, holder{route: r, value: value, ours: ours})
+		if h := c.named(readRoute(r, names), nil); prefixOf(r.Dst) == key.Dst && r.Priority == key.Metric {
+			h.route = r
+			h.ours = h.ours && h.key == key || isDirect(r, direct)
+			holders = append(holders, h)
 		}
 	}
-	return found, nil
+	return holders, nil
 }
 
-// isDirect reports whether a route is what flannel writes with DirectRouting.
+// isDirect reports whether a route is what flannel writes with DirectRouting, or as host-gw.
 func isDirect(r netlink.Route, peer netip.Addr) bool {
 	return peer.IsValid() && r.Protocol == unix.RTPROT_BOOT && len(r.MultiPath) == 0 && addrOf(r.Gw) == peer
-}
-
-// isByHand reports whether a route was made by a command, and not by the kernel or a routing daemon, which would make it again.
-func isByHand(r netlink.Route) bool {
-	return r.Protocol == unix.RTPROT_BOOT || r.Protocol == unix.RTPROT_STATIC
 }
 
 func (c *Conn) delRoute(op Op) error {
@@ -115,6 +105,8 @@ func (c *Conn) route(k RouteKey, r Route) (*netlink.Route, error) {
 	route.LinkIndex = index
 	if r.Via.IsValid() {
 		route.Gw = r.Via.AsSlice()
+	} else {
+		route.Scope = netlink.SCOPE_LINK // there is no router behind it
 	}
 	if r.Onlink {
 		route.Flags = int(netlink.FLAG_ONLINK)
@@ -122,13 +114,16 @@ func (c *Conn) route(k RouteKey, r Route) (*netlink.Route, error) {
 	return route, nil
 }
 
-// routeDevice finds the device of a route; Dump writes if7 for one that is not ours.
+// routeDevice finds the device of a route, ours or the underlay's.
 func (c *Conn) routeDevice(name string) (int, error) {
-	var index int
-	if n, _ := fmt.Sscanf(name, "if%d", &index); n == 1 {
-		return index, nil
+	if IsDeviceName(name) {
+		return c.lookup(name)
 	}
-	return c.lookup(name)
+	link, err := c.handle.LinkByName(name)
+	if err != nil {
+		return 0, fmt.Errorf("find device %s: %w", name, notFound(err))
+	}
+	return link.Attrs().Index, nil
 }
 
 func (c *Conn) deviceNames() map[int]string {

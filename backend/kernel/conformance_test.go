@@ -115,13 +115,12 @@ func conformance(parent int) []struct {
 				"addr fd00:244:1::/128 dev flannel-v6.1\nneigh fd00:244:2:: dev flannel-v6.1 lladdr 0a:00:00:00:00:02 PERMANENT\n" +
 				"fdb 0a:00:00:00:00:02 dev flannel-v6.1 dst fd00:50::2 self permanent\n" +
 				"route fd00:244:2::/64 via fd00:244:2:: dev flannel-v6.1 proto 87 metric 1024 onlink\n"},
-		{"an IPv6 gateway cannot be covered by a route to another device", append(
-			ok(linkAdd(dev6, l6), linkAdd("flannel-v6.2", with(l6, func(l *kernel.Link) { l.VNI = 2 })),
-				route(kernel.RouteSet, dev6, "fd00:244:2::/64", "fd00:244:2::")),
-			step{route(kernel.RouteSet, "flannel-v6.2", "fd00:244:2::/64", "fd00:244:2::"), unix.EINVAL}),
+		{"an IPv6 route moves from device to device in place, though its gateway lies within it", ok(
+			linkAdd(dev6, l6), linkAdd("flannel-v6.2", with(l6, func(l *kernel.Link) { l.VNI = 2 })),
+			route(kernel.RouteSet, dev6, "fd00:244:2::/64", "fd00:244:2::"), replaced(route(kernel.RouteSet, "flannel-v6.2", "fd00:244:2::/64", "fd00:244:2::"))),
 			"link flannel-v6.1 mtu 1430 state UP address 0a:00:00:00:00:61 vxlan id 1 dev if2 local fd00:50::1 dstport 8472 nolearning\n" +
 				"link flannel-v6.2 mtu 1430 state UP address 0a:00:00:00:00:61 vxlan id 2 dev if2 local fd00:50::1 dstport 8472 nolearning\n" +
-				"route fd00:244:2::/64 via fd00:244:2:: dev flannel-v6.1 proto 87 metric 1024 onlink\n"},
+				"route fd00:244:2::/64 via fd00:244:2:: dev flannel-v6.2 proto 87 metric 1024 onlink\n"},
 		{"IPv6 addresses, routes and neighbours vanish with the link", ok(linkAdd(dev6, l6), addr(kernel.AddrSet, dev6, "fd00:244:1::/128"),
 			neigh(kernel.NeighSet, dev6, "fd00:244:2::", mac(2)), route(kernel.RouteSet, dev6, "fd00:244:2::/64", "fd00:244:2::"),
 			linkSet(dev6, with(l6, func(l *kernel.Link) { l.Up = false }))),

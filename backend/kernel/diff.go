@@ -9,8 +9,8 @@ import (
 
 // Diff lists the changes that turn have into want, in an order in which every state in between is sound:
 //
-//   - a device, then its address, then per kind forwarding entries, neighbours and routes, so that a route never
-//     points to a peer without neighbour; removals afterwards, the other way round;
+//   - a device, then its address, then per kind forwarding entries, neighbours, WireGuard peers and routes, so that a route
+//     never points to a peer that the device does not know; removals afterwards, the other way round;
 //   - a device that cannot become the wanted one by changing it is removed and made anew, and everything on it is set
 //     again in the same list; if only its port differs, it is put aside instead, and removed after its successor is complete;
 //   - while a device is missing, a blackhole for the pod network keeps pods' packets from leaving in the clear;
@@ -24,6 +24,7 @@ func Diff(have, want State) []Op {
 	d.addrs()
 	d.fdb()
 	d.neighs()
+	d.peers()
 	d.routes()
 	d.pruneLinks()
 	slices.Reverse(d.removals)
@@ -43,6 +44,7 @@ type differ struct {
 	leaving       []string // devices that go at the very end
 	inTheWay      []Addr   // own addresses that are a peer's gateway now
 	guards        map[RouteKey]struct{}
+	ends          map[netip.Prefix]netip.Addr // what endpoints has found
 }
 
 func (d *differ) set(op Op)    { d.ops = append(d.ops, op) }
@@ -173,18 +175,41 @@ func (d *differ) routes() {
 
 func (d *differ) isNetwork(p netip.Prefix) bool { return slices.Contains(d.want.Networks[:], p) }
 
-// setRoute sets one route. In IPv6 it cannot move from device to device in place: a gateway must not be covered by a
-// route to another device.
+// setRoute sets one route, in place of what is there of ours or, past our devices, of a command's. Only the underlay's own
+// routes may be a way that somebody has set up on purpose, and only there we know better: which peer is on the link.
 func (d *differ) setRoute(k RouteKey) {
 	have, ok := d.have.Routes[k]
-	want := d.want.Routes[k]
-	if ok && have.Link != want.Link && k.Dst.Addr().Is6() {
-		d.set(Op{Kind: RouteDel, Key: k, Route: have})
-		have, ok = Route{}, false
+	op := Op{Kind: RouteSet, Key: k, Route: d.want.Routes[k], Replace: ok && have.More == 0, Direct: d.direct(k)}
+	if link := op.Route.Link; link != "" && !IsDeviceName(link) {
+		op.Foreign = d.have.Foreign[k]
 	}
-	mac := d.want.Neighs[Neigh{Link: want.Link, IP: want.Via}]
-	direct := d.want.FDB[FDBKey{Link: want.Link, MAC: mac}].Dst
-	d.set(Op{Kind: RouteSet, Key: k, Route: want, Replace: ok && have.More == 0, Direct: direct})
+	d.set(op)
+}
+
+// direct is the underlay address of the peer that a wanted route leads to.
+func (d *differ) direct(k RouteKey) netip.Addr {
+	want := d.want.Routes[k]
+	if kindOf(want.Link) == KindVXLAN {
+		mac := d.want.Neighs[Neigh{Link: want.Link, IP: want.Via}]
+		return d.want.FDB[FDBKey{Link: want.Link, MAC: mac}].Dst
+	}
+	if want.Via.IsValid() {
+		return want.Via
+	}
+	return d.endpoints()[k.Dst]
+}
+
+// endpoints are the underlay addresses of WireGuard peers by pod range.
+func (d *differ) endpoints() map[netip.Prefix]netip.Addr {
+	if d.ends == nil {
+		d.ends = map[netip.Prefix]netip.Addr{}
+		for _, p := range d.want.Peers {
+			for _, r := range valid(p.Allowed) {
+				d.ends[r] = p.Endpoint.Addr()
+			}
+		}
+	}
+	return d.ends
 }
 
 // isBlocked reports whether an own address keeps a route from being set: as its gateway, or by the connected route that

@@ -11,7 +11,7 @@ import (
 func otherPort(have, want Link) bool {
 	moved := have
 	moved.Port = want.Port
-	return have.Port != want.Port && compatible(moved, want)
+	return want.Kind == KindVXLAN && have.Port != want.Port && compatible(moved, want)
 }
 
 // moveAside keeps a device under another name, with everything on it, while its successor is made: what peers still send to

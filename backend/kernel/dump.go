@@ -7,9 +7,9 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-cni/weft/subnet"
@@ -19,35 +19,38 @@ import (
 // may be missing or double.
 const dumpTries = 5
 
-// Dump reads what the kernel holds of ours: the devices by their names, and what is on those of them that are VXLAN
-// devices.
+// Dump reads what the kernel holds of ours: the devices by their names, what is on those of them that are of the kind that
+// goes with the name, and our routes past them.
 func (c *Conn) Dump(ctx context.Context) (State, error) {
 	s := New()
+	s.Read = time.Now()
 	links, err := consistent(ctx, "links", c.handle.LinkList)
 	if errors.Is(err, ErrInterrupted) { // a device of another kind under our name is seen when it is calm again
-		links, err = consistent(ctx, "VXLAN devices", c.vxlans)
+		links, err = consistent(ctx, "our devices", c.ourLinks)
 	}
 	if err != nil {
 		return State{}, err
 	}
-	names := map[int]string{}
+	names := devices{ours: map[int]string{}, others: map[int]string{}}
 	index := map[string]int{}
 	for _, link := range links {
 		a := link.Attrs()
 		if !IsDeviceName(a.Name) {
+			names.others[a.Index] = a.Name
 			continue
 		}
 		value := linkValue(link)
-		if link.Type() == "vxlan" {
-			value.SoftChecksum = c.softChecksum(a.Index)
-			names[a.Index], index[a.Name] = a.Name, a.Index
+		if value.Kind == kindOf(a.Name) {
+			value.SoftChecksum = value.Kind == KindVXLAN && c.softChecksum(a.Index)
+			names.ours[a.Index], index[a.Name] = a.Name, a.Index
 		}
 		s.Links[a.Name] = value
 	}
 	c.learn(index)
 	err = errors.Join(
-		c.dumpAddrs(ctx, s, names),
-		c.dumpNeighs(ctx, s, names),
+		c.dumpWireGuard(ctx, s),
+		c.dumpAddrs(ctx, s, names.ours),
+		c.dumpNeighs(ctx, s, names.ours),
 		c.dumpRoutes(ctx, s, names),
 	)
 	if err != nil {
@@ -75,31 +78,6 @@ func consistent[T any](ctx context.Context, what string, read func() ([]T, error
 	return all, nil
 }
 
-// vxlans lists the VXLAN devices alone. These are few, so that the kernel tells them in one piece, which nothing interrupts:
-// while thousands of other links come and go, a list of all of them has no end.
-func (c *Conn) vxlans() ([]netlink.Link, error) {
-	req := c.request(unix.RTM_GETLINK, unix.NLM_F_DUMP)
-	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
-	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
-	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("vxlan"))
-	req.AddData(info)
-	msgs, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
-	if err != nil {
-		return nil, err
-	}
-	var links []netlink.Link
-	for _, m := range msgs {
-		link, err := netlink.LinkDeserialize(nil, m)
-		if err != nil {
-			return nil, fmt.Errorf("read a link: %w", err)
-		}
-		if link.Type() == "vxlan" { // a kernel that knows no such filter tells all
-			links = append(links, link)
-		}
-	}
-	return links, nil
-}
-
 // byFamily reads a table of both families, one after the other: asked for all at once, the kernel adds those of
 // multicast routing and MPLS. A family that the kernel lacks (ipv6.disable=1) has no entries.
 func byFamily[T any](ctx context.Context, what string, read func(family int) ([]T, error)) ([]T, error) {
@@ -117,14 +95,39 @@ func byFamily[T any](ctx context.Context, what string, read func(family int) ([]
 func linkValue(link netlink.Link) Link {
 	a := link.Attrs()
 	l := Link{Index: a.Index, Kind: link.Type(), MTU: a.MTU, MAC: macOf(a.HardwareAddr), Up: a.Flags&net.FlagUp != 0}
-	v, ok := link.(*netlink.Vxlan)
-	if !ok {
-		return l
+	switch v := link.(type) {
+	case *netlink.Vxlan:
+		l.VNI, l.Port, l.Parent = uint32(v.VxlanId), uint16(v.Port), v.VtepDevIndex
+		l.Local = addrOf(v.SrcAddr)
+		l.Learning, l.GBP, l.Extra = v.Learning, v.GBP, extra(v)
+	case *netlink.Iptun:
+		l.Local, l.Parent, l.Extra = someAddr(v.Local), a.ParentIndex, tunnelExtra(someAddr(v.Remote), v.FlowBased)
+	case *netlink.Ip6tnl:
+		l.Local, l.Parent, l.Extra = someAddr(v.Local), a.ParentIndex, tunnelExtra(someAddr(v.Remote), v.FlowBased)
+		if v.Flags&ignoreEncapLimit == 0 {
+			l.Extra = strings.TrimSpace(fmt.Sprintf("%s encaplimit %d", l.Extra, v.EncapLimit))
+		}
 	}
-	l.VNI, l.Port, l.Parent = uint32(v.VxlanId), uint16(v.Port), v.VtepDevIndex
-	l.Local = addrOf(v.SrcAddr)
-	l.Learning, l.GBP, l.Extra = v.Learning, v.GBP, extra(v)
 	return l
+}
+
+// someAddr reads an address that may be "any", which we have no word for.
+func someAddr(ip net.IP) netip.Addr {
+	if a := addrOf(ip); a.IsValid() && !a.IsUnspecified() {
+		return a
+	}
+	return netip.Addr{}
+}
+
+// tunnelExtra is extra for the devices that pack IP into IP.
+func tunnelExtra(remote netip.Addr, external bool) string {
+	switch {
+	case external:
+		return "external"
+	case remote.IsValid():
+		return "remote " + remote.String()
+	}
+	return ""
 }
 
 // extra words the properties that our devices never have, and that change where packets go.
@@ -185,68 +188,6 @@ func (e neighMsg) addTo(s State, link string) {
 		return
 	}
 	s.FDB[k] = FDBDest{Dst: e.dst, Port: e.port, Learned: !permanent}
-}
-
-// found is a route of the main table as a dump lists it.
-type found struct {
-	key   RouteKey
-	value Route
-	ours  bool
-}
-
-// dumpRoutes files the routes of the main table that are ours by protocol or by device. Where several routes have one
-// key, the first is the one that the kernel uses.
-func (c *Conn) dumpRoutes(ctx context.Context, s State, names map[int]string) error {
-	routes, err := byFamily(ctx, "routes", func(family int) (all []found, err error) {
-		err = c.handle.RouteListFilteredIter(family, &netlink.Route{}, 0, func(r netlink.Route) bool {
-			key, value, ours := routeValue(r, names)
-			all = append(all, found{key, value, ours})
-			return true
-		})
-		return all, err
-	})
-	others := map[RouteKey]int{}
-	for _, r := range routes {
-		first, taken := s.Routes[r.key]
-		switch {
-		case !r.ours:
-			others[r.key]++
-		case taken:
-			first.More++
-			s.Routes[r.key] = first
-		default:
-			s.Routes[r.key] = r.value
-		}
-	}
-	for key, n := range others {
-		if r, ok := s.Routes[key]; ok {
-			r.More += n
-			s.Routes[key] = r
-		}
-	}
-	return err
-}
-
-// routeValue reads a route, and reports whether it is ours: by its protocol, or because it leads to a device of ours
-// and not the kernel itself put it there.
-func routeValue(r netlink.Route, names map[int]string) (RouteKey, Route, bool) {
-	key := RouteKey{Dst: prefixOf(r.Dst), Metric: r.Priority}
-	if r.Tos != 0 || !key.Dst.IsValid() {
-		return RouteKey{}, Route{}, false
-	}
-	index, value := r.LinkIndex, Route{Ours: r.Protocol == Protocol, Type: routeType(r.Type)}
-	value.Via, value.Onlink = addrOf(r.Gw), r.Flags&unix.RTNH_F_ONLINK != 0
-	if len(r.MultiPath) > 0 {
-		first := r.MultiPath[0]
-		index, value.More = first.LinkIndex, len(r.MultiPath)-1
-		value.Via, value.Onlink = addrOf(first.Gw), first.Flags&unix.RTNH_F_ONLINK != 0
-	}
-	name, onOurs := names[index]
-	value.Link = name
-	if !onOurs && value.Type == "unicast" {
-		value.Link = fmt.Sprintf("if%d", index)
-	}
-	return key, value, value.Ours || onOurs && r.Protocol != unix.RTPROT_KERNEL && r.Protocol != unix.RTPROT_RA
 }
 
 func routeType(t int) string {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -12,23 +11,33 @@ import (
 // loop goes on trying.
 var (
 	// ErrNoVXLAN means that the kernel was built without VXLAN, or its module is not there.
-	ErrNoVXLAN = errors.New("kernel has no vxlan support: run `modprobe vxlan`; where there is no such module, install " +
-		"the distribution's extra modules (linux-modules-extra-$(uname -r) or linux-modules-extra-raspi on Ubuntu)")
+	ErrNoVXLAN = errors.New("kernel has no vxlan support: run `modprobe vxlan`; where there is no such module, install " + extraModules)
+	// ErrNoWireGuard is the same for WireGuard, which Linux has since 5.6.
+	ErrNoWireGuard = errors.New("kernel has no wireguard support: run `modprobe wireguard`; where there is no such module, install " + extraModules)
+	// ErrNoTunnel is the same for IP in IP, which has a module for each family.
+	ErrNoTunnel = errors.New("kernel has no support for IP in IP: run `modprobe ipip` for IPv4 and `modprobe ip6_tunnel` for IPv6; " +
+		"where there is no such module, install " + extraModules)
 	// ErrPortTaken means that something else on the host has the UDP port or the VNI.
 	ErrPortTaken = errors.New("the UDP port or VNI is taken")
 	// ErrForeignRoute means that a route which is not ours leads to a peer's pods.
 	ErrForeignRoute = errors.New("a route of somebody else is in the way")
+	// ErrNotOnLink means that a peer which is to be reached without a tunnel is behind a router.
+	ErrNotOnLink = errors.New("the peer is not on the same link")
 	// ErrInterrupted means that a table changed faster than it could be read.
 	ErrInterrupted = errors.New("the table changes while it is read")
 	// ErrMACOverwritten means that the device does not keep the MAC it was made with.
 	ErrMACOverwritten = errors.New("something else on the host keeps changing the device's MAC")
 )
 
-// explainLink says in plain words why a VXLAN device cannot be made.
+// extraModules names the packages that hold what distributions leave out of their small kernels.
+const extraModules = "the distribution's extra modules (linux-modules-extra-$(uname -r) or linux-modules-extra-raspi on Ubuntu, " +
+	"kernel-modules-extra on Fedora and RHEL)"
+
+// explainLink says in plain words why a device cannot be made.
 func (c *Conn) explainLink(op Op, err error) error {
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("%w (%w)", ErrNoVXLAN, err)
+		return fmt.Errorf("%w (%w)", missingKind(op.Link.Kind), err)
 	case errors.Is(err, unix.EADDRINUSE), errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("%w: %s (%w)", ErrPortTaken, c.portOwner(op), err)
 	case errors.Is(err, unix.ENODEV):
@@ -37,17 +46,42 @@ func (c *Conn) explainLink(op Op, err error) error {
 	return err
 }
 
+func missingKind(kind string) error {
+	switch kind {
+	case KindWireGuard:
+		return ErrNoWireGuard
+	case KindIPIP, KindIP6Tnl:
+		return ErrNoTunnel
+	}
+	return ErrNoVXLAN
+}
+
 // portOwner names the device that keeps ours from coming up.
 func (c *Conn) portOwner(op Op) string {
 	links, _ := c.handle.LinkList() // half a list is good enough for a message
 	for _, link := range links {
-		v, ok := link.(*netlink.Vxlan)
-		if ok && v.Name != op.Name && v.Port == int(op.Link.Port) {
-			return portOwnerText(v.Name, linkValue(v), op.Link)
+		name, value := link.Attrs().Name, linkValue(link)
+		if name == op.Name {
+			continue
+		}
+		if value.Kind == KindWireGuard {
+			if d, err := c.wgDevice(name); err == nil {
+				value.Port = d.port
+			}
+		}
+		switch {
+		case isTunnel(op.Link) && value.Kind == op.Link.Kind && value.Local == op.Link.Local:
+			return fmt.Sprintf("device %s has the same ends (local %s, remote any); remove it", name, value.Local)
+		case value.Kind == KindVXLAN && value.Port == op.Link.Port:
+			return portOwnerText(name, value, op.Link)
+		case value.Kind == KindWireGuard && value.Port == op.Link.Port:
+			return fmt.Sprintf("WireGuard device %s has UDP port %d; remove it, or set another ListenPort for the cluster", name, value.Port)
 		}
 	}
 	return noPortOwnerText(op.Link.Port)
 }
+
+func isTunnel(l Link) bool { return l.Kind == KindIPIP || l.Kind == KindIP6Tnl }
 
 // portOwnerText names another VXLAN device and what about it is in our way.
 func portOwnerText(name string, other, ours Link) string {
@@ -66,26 +100,32 @@ func noPortOwnerText(port uint16) string {
 	return fmt.Sprintf("no VXLAN device is to blame; `ss -ulpn 'sport = :%d'` shows who has the UDP port", port)
 }
 
-// explainRoute says why a gateway is refused. The kernel takes none that is an address of this host; and none of IPv6
-// that a route to another device covers, unless that is the default route.
+// explainRoute says why a gateway is refused, or nil when nothing that is not ours is to blame. The kernel takes none that is an
+// address of this host, none beyond another router, and none of IPv6 that a route to another device covers, unless that is
+// the default route.
 func (c *Conn) explainRoute(op Op, err error) error {
-	if !errors.Is(err, unix.EINVAL) {
-		return err
-	}
-	addrs, _ := c.handle.AddrList(nil, int(family(op.Route.Via)))
+	via := op.Route.Via
+	addrs, _ := c.handle.AddrList(nil, int(family(via)))
 	for _, a := range addrs {
-		if addrOf(a.IP) == op.Route.Via {
-			return c.inTheWay(op, "address "+op.Route.Via.String(), a.LinkIndex, err)
+		if addrOf(a.IP) == via {
+			return c.inTheWay(op, "address "+via.String(), a.LinkIndex, err)
 		}
 	}
-	routes, _ := c.handle.RouteList(nil, int(family(op.Route.Via)))
+	if !op.Key.Dst.Contains(via) { // the gateway is on the underlay
+		if IsDeviceName(op.Route.Link) {
+			return nil
+		}
+		return fmt.Errorf("%w: %s by %s (%w)", ErrNotOnLink, via, op.Route.Link, err)
+	}
+	routes, _ := c.handle.RouteList(nil, int(family(via)))
 	for _, r := range routes {
 		dst := prefixOf(r.Dst)
-		if dst.Bits() > 0 && dst.Contains(op.Route.Via) && !c.isOurIndex(r.LinkIndex) {
+		ours := r.Protocol == Protocol || c.isOurIndex(r.LinkIndex) || isDirect(r, op.Direct)
+		if dst.Bits() > 0 && dst.Contains(via) && !ours {
 			return c.inTheWay(op, "route to "+dst.String(), r.LinkIndex, err)
 		}
 	}
-	return err
+	return nil
 }
 
 // inTheWay names something of this host that overlaps the pod network.

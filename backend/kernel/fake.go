@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,7 +46,16 @@ func (f *Fake) Dump(ctx context.Context) (State, error) {
 		f.dumpErrs = f.dumpErrs[1:]
 		return State{}, err
 	}
-	return f.state.Clone(), nil
+	s := f.state.Clone()
+	s.Read = time.Now()
+	for _, r := range f.host.Routes {
+		key := RouteKey{Dst: r.Dst, Metric: r.Metric}
+		if _, taken := s.Foreign[key]; r.ByHand && len(r.Hops) > 0 && !taken {
+			link, _ := f.parent(r.Hops[0].Index)
+			s.Foreign[key] = Route{Link: link.Name, Via: r.Hops[0].Via, Type: r.Type, More: len(r.Hops) - 1}
+		}
+	}
+	return s, nil
 }
 
 // Apply carries out one Op, or fails as FailApply said.
@@ -147,6 +157,12 @@ func (f *Fake) apply(op Op) error {
 		return f.applyAddr(op)
 	case FDBSet, FDBDel, NeighSet, NeighDel:
 		return f.applyEntry(op)
+	case PeerSet:
+		return f.setPeer(op)
+	case PeerDel:
+		delete(f.state.Peers, op.PeerKey)
+		delete(f.state.Handshakes, op.PeerKey)
+		return nil
 	case RouteSet:
 		return f.setRoute(op)
 	case RouteDel:
@@ -201,24 +217,4 @@ func (f *Fake) setFDB(op Op) {
 		dest.More = f.state.FDB[op.FDBKey].More // a replace changes the first destination only
 	}
 	f.state.FDB[op.FDBKey] = dest
-}
-
-func (f *Fake) setRoute(op Op) error {
-	if op.Route.Type == "unicast" {
-		link, ok := f.state.Links[op.Route.Link]
-		switch {
-		case !ok:
-			return unix.ENODEV
-		case !link.Up:
-			return unix.ENETDOWN
-		case f.isLocal(op.Route.Via), f.isElsewhere(op):
-			return fmt.Errorf("nexthop has invalid gateway: %w", unix.EINVAL)
-		}
-	}
-	f.dropDirect(op)
-	if owner, ok := f.foreignRoute(op.Key); ok {
-		return fmt.Errorf("%w: interface %s has the route to %s: %w", ErrForeignRoute, owner, op.Key.Dst, unix.EEXIST)
-	}
-	f.state.Routes[op.Key] = op.Route
-	return nil
 }

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -34,7 +33,7 @@ func (f *Fake) Host(ctx context.Context) (Host, error) {
 	defer f.mu.Unlock()
 	h := Host{
 		Links: slices.Clone(f.host.Links), Addrs: slices.Clone(f.host.Addrs), Routes: slices.Clone(f.host.Routes),
-		Rules: f.host.Rules,
+		Rules: f.host.Rules, Release: f.host.Release,
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.state.Links)) {
 		l := f.state.Links[name]
@@ -46,7 +45,7 @@ func (f *Fake) Host(ctx context.Context) (Host, error) {
 		h.Addrs = append(h.Addrs, HostAddr{Index: f.state.Links[a.Link].Index, Prefix: a.Prefix, Permanent: true})
 	}
 	for k, r := range f.state.Routes {
-		hops := []Hop{{Index: f.state.Links[r.Link].Index, Via: r.Via}}
+		hops := []Hop{{Index: f.indexOf(r.Link), Via: r.Via}}
 		h.Routes = append(h.Routes, HostRoute{Dst: k.Dst, Metric: k.Metric, Type: r.Type, Hops: hops})
 	}
 	return h, ctx.Err()
@@ -63,96 +62,9 @@ func (f *Fake) EditHost(change func(h *Host)) {
 			f.delLink(name)
 		}
 	}
+	f.settle()
 	f.poke(changeOurs)
 	f.poke(changeHost)
-}
-
-func (f *Fake) parent(index int) (HostLink, bool) {
-	i := slices.IndexFunc(f.host.Links, func(l HostLink) bool { return l.Index == index })
-	if i < 0 {
-		return HostLink{}, false
-	}
-	return f.host.Links[i], true
-}
-
-// maxMTU is what fits into the underlay with a header of the outer family around it; 0 without an underlay device.
-func (f *Fake) maxMTU(l Link) int {
-	parent, ok := f.parent(l.Parent)
-	switch {
-	case !ok:
-		return 0
-	case l.Local.Is6():
-		return parent.MTU - 70
-	}
-	return parent.MTU - 50
-}
-
-func (f *Fake) addLink(op Op) error {
-	if _, ok := f.state.Links[op.Name]; ok {
-		return unix.EEXIST
-	}
-	l := op.Link
-	if _, ok := f.parent(l.Parent); !ok && l.Parent != 0 {
-		return fmt.Errorf("the underlay device with index %d is gone: %w", l.Parent, unix.ENODEV)
-	}
-	if err := f.portFree(op.Name, l); err != nil {
-		return err
-	}
-	if m := f.maxMTU(l); m != 0 {
-		l.MTU = min(l.MTU, m)
-	}
-	f.index++
-	l.Index = f.index
-	f.state.Links[op.Name] = l
-	return nil
-}
-
-// portFree finds the VXLAN device that keeps another from coming up.
-func (f *Fake) portFree(name string, l Link) error {
-	taken := func(other string, o Link, errno error) error {
-		return fmt.Errorf("%w: %s (%w)", ErrPortTaken, portOwnerText(other, o, l), errno)
-	}
-	for other, o := range f.state.Links {
-		switch {
-		case other == name || o.Port != l.Port || o.Local.Is6() != l.Local.Is6():
-		case o.VNI == l.VNI:
-			return taken(other, o, unix.EEXIST)
-		case o.Up && l.Up && (o.GBP != l.GBP || o.Extra != l.Extra): // a device that is down has no socket
-			return taken(other, o, unix.EADDRINUSE)
-		}
-	}
-	for _, o := range f.host.Links {
-		if o.Kind == "vxlan" && o.Port == l.Port && o.VNI == l.VNI {
-			return taken(o.Name, Link{VNI: o.VNI, Port: o.Port}, unix.EEXIST)
-		}
-	}
-	return nil
-}
-
-func (f *Fake) setLink(op Op) error {
-	have, ok := f.state.Links[op.Name]
-	if !ok {
-		return unix.ENODEV
-	}
-	if m := f.maxMTU(have); m != 0 && op.Link.MTU > m {
-		return fmt.Errorf("set MTU: %w", unix.EINVAL)
-	}
-	if have.MAC != op.Link.MAC {
-		f.flush(op.Name, false)
-	}
-	wasUp := have.Up
-	have.MTU, have.MAC, have.Learning = op.Link.MTU, op.Link.MAC, op.Link.Learning
-	have.SoftChecksum = have.SoftChecksum || op.Link.SoftChecksum
-	f.state.Links[op.Name] = have
-	have.Up = op.Link.Up
-	if err := f.portFree(op.Name, have); have.Up && !wasUp && err != nil {
-		return err // the rest is changed by then
-	}
-	if wasUp && !have.Up {
-		f.flush(op.Name, true)
-	}
-	f.state.Links[op.Name] = have
-	return nil
 }
 
 // flush takes a device's neighbours away, and when it goes down also its routes, its IPv6 addresses and what it
@@ -200,46 +112,4 @@ func (f *Fake) lastAddrGone(gone Addr) {
 	}
 	maps.DeleteFunc(f.state.Routes, func(k RouteKey, r Route) bool { return r.Link == gone.Link && k.Dst.Addr().Is4() })
 	maps.DeleteFunc(f.state.Neighs, func(n Neigh, _ subnet.MAC) bool { return n.Link == gone.Link && n.IP.Is4() })
-}
-
-// isLocal reports whether an address is one of the host's own.
-func (f *Fake) isLocal(a netip.Addr) bool {
-	for own := range f.state.Addrs {
-		if own.Prefix.Addr() == a {
-			return true
-		}
-	}
-	return slices.ContainsFunc(f.host.Addrs, func(h HostAddr) bool { return h.Prefix.Addr() == a })
-}
-
-// isElsewhere reports whether a route to another device covers an IPv6 gateway.
-func (f *Fake) isElsewhere(op Op) bool {
-	for k, r := range f.state.Routes {
-		if k.Dst.Addr().Is6() && k.Dst.Contains(op.Route.Via) && r.Link != op.Route.Link && r.Type == "unicast" {
-			return true
-		}
-	}
-	return false
-}
-
-// foreignRoute finds the interface of a route on the same key that is not ours.
-func (f *Fake) foreignRoute(key RouteKey) (string, bool) {
-	for _, r := range f.host.Routes {
-		if r.Dst != key.Dst || r.Metric != key.Metric {
-			continue
-		}
-		for _, hop := range r.Hops {
-			link, _ := f.parent(hop.Index)
-			return link.Name, true
-		}
-		return "", true
-	}
-	return "", false
-}
-
-// dropDirect removes flannel's direct route to a peer, which gives way to ours.
-func (f *Fake) dropDirect(op Op) {
-	f.host.Routes = slices.DeleteFunc(f.host.Routes, func(r HostRoute) bool {
-		return r.Dst == op.Key.Dst && r.Metric == op.Key.Metric && len(r.Hops) == 1 && op.Direct.IsValid() && r.Hops[0].Via == op.Direct
-	})
 }

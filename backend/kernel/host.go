@@ -18,9 +18,13 @@ func (c *Conn) Host(ctx context.Context) (Host, error) {
 	if err := errors.Join(lerr, aerr, rerr, perr); err != nil {
 		return Host{}, err
 	}
-	h := Host{Rules: extraRules(rules)}
+	h := Host{Rules: extraRules(rules), Release: release()}
 	for _, l := range links {
-		h.Links = append(h.Links, hostLink(l))
+		link := hostLink(l)
+		if link.Kind == "device" && !link.Loopback {
+			link.Driver = c.driver(link)
+		}
+		h.Links = append(h.Links, link)
 	}
 	for _, a := range addrs {
 		h.Addrs = append(h.Addrs, hostAddr(a))
@@ -45,6 +49,25 @@ func hostLink(l netlink.Link) HostLink {
 	return h
 }
 
+// driver asks for the driver of a device, as ethtool does: any socket will do for that. Only devices without a kind of their own
+// are worth asking for, which are few.
+func (c *Conn) driver(l HostLink) string {
+	info, err := unix.IoctlGetEthtoolDrvinfo(c.socket.Socket.GetFd(), l.Name)
+	if err != nil {
+		return "" // a device has no driver, or does not tell
+	}
+	return unix.ByteSliceToString(info.Driver[:])
+}
+
+// release is the kernel's version.
+func release() string {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(name.Release[:])
+}
+
 func hostAddr(a netlink.Addr) HostAddr {
 	p := prefixOf(a.IPNet)
 	h := HostAddr{
@@ -59,7 +82,7 @@ func hostAddr(a netlink.Addr) HostAddr {
 }
 
 func hostRoute(r netlink.Route) HostRoute {
-	h := HostRoute{Dst: prefixOf(r.Dst), Src: addrOf(r.Src), Metric: r.Priority, Type: routeType(r.Type)}
+	h := HostRoute{Dst: prefixOf(r.Dst), Src: addrOf(r.Src), Metric: r.Priority, Type: routeType(r.Type), RA: r.Protocol == unix.RTPROT_RA}
 	for _, hop := range r.MultiPath {
 		h.Hops = append(h.Hops, Hop{Index: hop.LinkIndex, Via: addrOf(hop.Gw)})
 	}

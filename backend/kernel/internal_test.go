@@ -161,17 +161,16 @@ func TestRoutesOfManyFormsAreRead(t *testing.T) {
 		{"flannel's", netlink.Route{Dst: dst, LinkIndex: 7, Protocol: unix.RTPROT_BOOT, Type: unix.RTN_UNICAST}, "10.244.2.0/24 dev flannel.1"},
 		{"on two ways", netlink.Route{Dst: dst, Type: unix.RTN_UNICAST, MultiPath: []*netlink.NexthopInfo{{LinkIndex: 7}, {LinkIndex: 3}}},
 			"10.244.2.0/24 dev flannel.1 and 1 more"},
-		{"ours on another device", netlink.Route{Dst: dst, LinkIndex: 3, Protocol: Protocol, Type: unix.RTN_UNICAST}, "10.244.2.0/24 dev if3 proto 87"},
+		{"ours on another device", netlink.Route{Dst: dst, LinkIndex: 3, Protocol: Protocol, Type: unix.RTN_UNICAST}, "10.244.2.0/24 dev eth1 proto 87"},
 		{"of an unknown type", netlink.Route{Dst: dst, LinkIndex: 7, Protocol: Protocol, Type: 77}, "type-77 10.244.2.0/24 dev flannel.1 proto 87"},
 		{"the kernel's", netlink.Route{Dst: dst, LinkIndex: 7, Protocol: unix.RTPROT_KERNEL, Type: unix.RTN_UNICAST}, ""},
 		{"somebody's", netlink.Route{Dst: dst, LinkIndex: 3, Protocol: unix.RTPROT_BOOT, Type: unix.RTN_UNICAST}, ""},
 		{"by type of service", netlink.Route{Dst: dst, LinkIndex: 7, Tos: 4, Type: unix.RTN_UNICAST}, ""},
 		{"without destination", netlink.Route{LinkIndex: 7, Type: unix.RTN_UNICAST}, ""},
 	} {
-		key, value, ok := routeValue(test.route, names)
 		got := ""
-		if ok {
-			got = routeText(key, value)
+		if r := readRoute(test.route, names); r.ours {
+			got = routeText(r.key, (&Conn{}).named(r, map[int]string{3: "eth1"}).value)
 		}
 		if got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)

@@ -28,9 +28,14 @@ type State struct {
 	// our device is theirs while it lies outside.
 	Networks [2]netip.Prefix
 
-	// Handshakes tells when each WireGuard peer last proved that it has our key and we its: Dump fills it in, wanted states
-	// lack it, and Diff passes over it.
+	// Handshakes tells when each WireGuard peer last proved that it has our key and we its, as of Read. Dump fills both in,
+	// wanted states lack them. A handshake that is fresh tells Diff that the kernel knows best where the peer is.
 	Handshakes map[WGKey]time.Time
+	Read       time.Time
+
+	// Foreign are routes of the main table that an administrator's command or a script has made, on devices that are not
+	// ours; only Dump fills it in. A wanted route of ours over the underlay takes the place of one with its key.
+	Foreign map[RouteKey]Route
 }
 
 // New returns a state with nothing in it.
@@ -44,13 +49,14 @@ func New() State {
 		Peers:  map[WGKey]WGPeer{},
 
 		Handshakes: map[WGKey]time.Time{},
+		Foreign:    map[RouteKey]Route{},
 	}
 }
 
 // Clone returns a copy that shares nothing with s.
 func (s State) Clone() State {
 	c := New()
-	c.Networks = s.Networks
+	c.Networks, c.Read = s.Networks, s.Read
 	maps.Copy(c.Links, s.Links)
 	maps.Copy(c.Addrs, s.Addrs)
 	maps.Copy(c.Neighs, s.Neighs)
@@ -58,6 +64,7 @@ func (s State) Clone() State {
 	maps.Copy(c.Routes, s.Routes)
 	maps.Copy(c.Peers, s.Peers)
 	maps.Copy(c.Handshakes, s.Handshakes)
+	maps.Copy(c.Foreign, s.Foreign)
 	return c
 }
 
@@ -100,7 +107,7 @@ type WGKey struct {
 }
 
 // WGPeer is the rest of a WireGuard peer. Endpoint is where the kernel sends to; it follows the peer's packets by itself
-// (roaming), so that a live session's endpoint is no difference. Allowed are the peer's pod ranges by family; More is the
+// (roaming), so that a live session's endpoint is no difference. Keepalive is in whole seconds, 0 for none. Allowed are the peer's pod ranges by family; More is the
 // number of further ones that Dump found.
 type WGPeer struct {
 	Endpoint  netip.AddrPort
@@ -144,7 +151,7 @@ type RouteKey struct {
 	Metric int
 }
 
-// Route is the rest of a route. Ours is false for what Dump found on our device without our protocol number
+// Route is the rest of a route. Link is a device of ours, or that of the underlay for a route past our devices. Ours is false for what Dump found on our device without our protocol number
 // (flannel's "proto boot"): Diff replaces or removes it. More is the number of further routes that Dump found on the
 // same key (ip route append), of whomever: the wanted one has none.
 type Route struct {
@@ -171,6 +178,8 @@ type Host struct {
 	Addrs  []HostAddr
 	Routes []HostRoute // main table, all families, in dump order
 	Rules  int         // policy routing rules beyond the three the kernel starts with
+
+	Release string // of the kernel, as uname -r prints it
 }
 
 // HostLink is any network device.
@@ -178,6 +187,7 @@ type HostLink struct {
 	Index    int
 	Name     string
 	Kind     string // "veth", "bridge", "vxlan", "device", ...
+	Driver   string // of a "device", as ethtool -i names it: "virtio_net"; "" when it has none
 	MTU      int
 	Up       bool // administratively up
 	Carrier  bool
@@ -206,6 +216,8 @@ type HostRoute struct {
 	Metric int
 	MTU    int // 0 when the route names none
 	Type   string
+	ByHand bool // made by a command or a script (proto boot, static), neither by the kernel nor by a daemon
+	RA     bool // learned from a router advertisement
 	Hops   []Hop
 }
 

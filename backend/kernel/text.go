@@ -17,7 +17,10 @@ func (s State) String() string {
 		if l.Up {
 			state = "UP"
 		}
-		fmt.Fprintf(&b, "link %s mtu %d state %s address %s %s", name, l.MTU, state, l.MAC, l)
+		fmt.Fprintf(&b, "link %s mtu %d state %s%s %s", name, l.MTU, state, address(l), l)
+		if l.Kind == KindWireGuard {
+			b.WriteString(wireGuardChanges(l, Link{Extra: l.Extra}))
+		}
 		if l.SoftChecksum {
 			b.WriteString(" " + checksumFeature + " off")
 		}
@@ -36,6 +39,9 @@ func (s State) String() string {
 		}
 		fmt.Fprintf(&b, "fdb %s dev %s %s self%s\n", k.MAC, k.Link, s.FDB[k], permanent)
 	}
+	for _, k := range slices.SortedFunc(maps.Keys(s.Peers), WGKey.compare) {
+		fmt.Fprintf(&b, "peer %s dev %s%s\n", k.Key, k.Link, s.Peers[k])
+	}
 	for _, k := range slices.SortedFunc(maps.Keys(s.Routes), RouteKey.compare) {
 		fmt.Fprintf(&b, "route %s\n", routeText(k, s.Routes[k]))
 	}
@@ -52,6 +58,10 @@ func (n Neigh) compare(o Neigh) int {
 
 func (k FDBKey) compare(o FDBKey) int {
 	return cmp.Or(cmp.Compare(k.Link, o.Link), slices.Compare(k.MAC[:], o.MAC[:]))
+}
+
+func (k WGKey) compare(o WGKey) int {
+	return cmp.Or(cmp.Compare(k.Link, o.Link), slices.Compare(k.Key[:], o.Key[:]))
 }
 
 func (k RouteKey) compare(o RouteKey) int {

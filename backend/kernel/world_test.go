@@ -124,3 +124,9 @@ func underlay(f subnet.Family, i int) netip.Addr {
 	}
 	return netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x50, 15: byte(i)})
 }
+
+// replaced marks an Op as one on a key that is ours.
+func replaced(op kernel.Op) kernel.Op {
+	op.Replace = true
+	return op
+}
