@@ -101,7 +101,8 @@ func (p plugin) attach(a attachment) ([]byte, error) {
 			p.note("%v", err)
 		}
 	}
-	out, err := p.run(p.ctx, call{kind: a.record.Type, path: a.path, conf: a.gate.stage(a.record.Raw, a.self, a.path), lock: a.lock, limit: p.runLimit})
+	conf := p.prepare(a)
+	out, err := p.run(p.ctx, call{kind: a.record.Type, path: a.path, conf: a.gate.stage(conf, a.self, a.path), lock: a.lock, limit: p.runLimit})
 	if err == nil {
 		err = b.verify(out)
 	}
@@ -119,4 +120,24 @@ func (p plugin) attach(a attachment) ([]byte, error) {
 		return nil, p.rollback(a, err)
 	}
 	return out, nil
+}
+
+// prepare sets the bridge up and gives the configuration that is left for the delegate: all that is recorded, if it has to
+// do everything.
+func (p plugin) prepare(a attachment) []byte {
+	ours, ok := plainOf(a.record, a.subnets)
+	if !ok {
+		return a.record.Raw
+	}
+	err := ours.gateway.ensure()
+	if err == nil {
+		var conf []byte
+		if conf, err = ours.render(); err == nil {
+			return conf
+		}
+	}
+	if !errors.Is(err, errLeave) {
+		p.note("%v; the delegate is left to do it", err)
+	}
+	return a.record.Raw
 }

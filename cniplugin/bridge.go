@@ -9,6 +9,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/ipam"
 )
 
@@ -35,33 +36,33 @@ func bridgeOf(r ipam.Record) bridge {
 	return bridge{name: in.Bridge, gateway: in.IsGateway || in.IsDefaultGateway, mtu: in.MTU}
 }
 
-// verify looks whether the bridge is up and has the address that the pod was told as its gateway. The delegate sets
-// both on every ADD, so what is missing now was taken away by somebody else, and the pod would reach nothing. Three
-// ioctls tell; a dump of all links would cost more with every pod.
+// verify looks whether the bridge is up and has the address that the pod was told as its gateway. Both were so before the
+// delegate ran, so what is missing now was taken away by somebody else, and the pod would reach nothing. A dump of all links
+// would tell, too, but cost more with every pod.
 func (b bridge) verify(result []byte) error {
 	if b.name == "" {
 		return nil
 	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	dev, err := openDevice(b.name)
 	if err != nil {
-		return fmt.Errorf("verify %s: %w", b.name, err)
-	}
-	defer func() { _ = unix.Close(fd) }() // nothing was written
-	req, err := unix.NewIfreq(b.name)
-	if err != nil {
-		return fmt.Errorf("verify %s: %w", b.name, err)
-	}
-	if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, req); err != nil {
 		return fail(types.ErrTryAgainLater, "the bridge %s went away: %v", b.name, err)
 	}
-	if req.Uint16()&unix.IFF_UP == 0 {
+	defer dev.close()
+	if !dev.up {
 		return fail(types.ErrTryAgainLater, "something on this host set the bridge %s down while a pod was added (NetworkManager?)", b.name)
 	}
-	if err := b.lowerMTU(fd, req); err != nil {
+	if err := b.lowerMTU(dev); err != nil {
 		return err
 	}
+	if !b.gateway {
+		return nil
+	}
 	for _, gw := range gatewaysOf(result) {
-		if b.gateway && !b.hasAddr(fd, req, gw) {
+		has, err := b.hasAddr(dev, gw)
+		if err != nil {
+			return fmt.Errorf("verify %s: %w", b.name, err)
+		}
+		if !has {
 			return fail(types.ErrTryAgainLater, "something on this host took the address %s off the bridge %s while a pod was added (NetworkManager?)", gw, b.name)
 		}
 	}
@@ -70,29 +71,35 @@ func (b bridge) verify(result []byte) error {
 
 // lowerMTU brings an older bridge down to what new pods have: a larger packet would be dropped on the port without an
 // answer to its sender.
-func (b bridge) lowerMTU(fd int, req *unix.Ifreq) error {
-	if err := unix.IoctlIfreq(fd, unix.SIOCGIFMTU, req); err != nil {
+func (b bridge) lowerMTU(dev device) error {
+	req, err := dev.ask(unix.SIOCGIFMTU)
+	if err != nil {
 		return fmt.Errorf("read the MTU of %s: %w", b.name, err)
 	}
 	if b.mtu == 0 || req.Uint32() <= uint32(b.mtu) {
 		return nil
 	}
 	req.SetUint32(uint32(b.mtu))
-	if err := unix.IoctlIfreq(fd, unix.SIOCSIFMTU, req); err != nil {
+	if err := unix.IoctlIfreq(dev.fd, unix.SIOCSIFMTU, req); err != nil {
 		return fmt.Errorf("set the MTU of %s: %w", b.name, err)
 	}
 	return nil
 }
 
-// hasAddr asks for the first IPv4 address, and only if that is another one for all.
-func (b bridge) hasAddr(fd int, req *unix.Ifreq, addr netip.Addr) bool {
-	if unix.IoctlIfreq(fd, unix.SIOCGIFADDR, req) == nil {
-		if ip, err := req.Inet4Addr(); err == nil && addr == netip.AddrFrom4([4]byte(ip)) {
-			return true
+// hasAddr asks for the first IPv4 address, and only if that is another one for all of the family.
+func (b bridge) hasAddr(dev device, want netip.Addr) (bool, error) {
+	if req, err := dev.ask(unix.SIOCGIFADDR); err == nil {
+		if ip, err := req.Inet4Addr(); err == nil && want == netip.AddrFrom4([4]byte(ip)) {
+			return true, nil
 		}
 	}
-	l, ok := look(b.name)
-	return ok && slices.Contains(l.addrs, addr)
+	c, err := openRtnl()
+	if err != nil {
+		return false, err
+	}
+	defer c.Close()
+	have, err := c.addrs(dev.index, subnet.FamilyOf(want))
+	return slices.ContainsFunc(have, func(a address) bool { return a.prefix.Addr() == want }), err
 }
 
 // gatewaysOf gives the gateways in a CNI result of any version.

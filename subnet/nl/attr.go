@@ -37,7 +37,7 @@ func Attrs(b []byte) map[uint16][]byte {
 		if size < unix.SizeofNlAttr || size > len(b) {
 			return out
 		}
-		out[binary.NativeEndian.Uint16(b[2:])&unix.NLA_TYPE_MASK] = b[unix.SizeofNlAttr:size]
+		out[binary.NativeEndian.Uint16(b[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER)] = b[unix.SizeofNlAttr:size]
 		b = b[min(len(b), (size+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1)):]
 	}
 	return out

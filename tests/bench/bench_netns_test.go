@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // size is how much is measured.
@@ -22,15 +24,22 @@ func measure(t *testing.T, s size) []Row {
 
 func pods(t *testing.T, s size) (rows []Row) {
 	t.Helper()
-	n := newNode(t)
-	for _, verb := range []string{"ADD", "DEL"} {
-		took, err := turns(s.pods, n.cycle("bridge", verb), n.cycle("flannel", verb))
-		if err != nil {
-			t.Fatal(err)
+	for _, l := range lane.Lanes() {
+		n := newNode(t, l)
+		for _, verb := range []string{"ADD", "DEL"} {
+			took, err := turns(s.pods, n.cycle("bridge", verb), n.cycle("flannel", verb))
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows = append(rows, Row{fmt.Sprintf("%s of a pod through the shim, %s", verb, title(l)), "bridge alone", took[0], took[1]})
 		}
-		rows = append(rows, Row{verb + " of a pod through the shim", "bridge alone", took[0], took[1]})
 	}
 	return rows
+}
+
+// title is a lane in a reader's words.
+func title(l lane.Lane) string {
+	return map[lane.Lane]string{lane.IPv4: "IPv4", lane.Dual: "both families", lane.IPv6: "IPv6"}[l]
 }
 
 func clusters(t *testing.T, s size) (rows []Row) {

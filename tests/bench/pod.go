@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,12 +11,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/tests/lane"
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
 // node is a host with the real plugins, and one pod that comes and goes.
 type node struct {
 	host, pod *nstest.NS
+	lane      lane.Lane
 	dir       string
 	count     int
 }
@@ -23,9 +27,9 @@ type node struct {
 // root is the top of the repository, as tests of this package see it.
 const root = "../.."
 
-func newNode(t testing.TB) *node {
+func newNode(t testing.TB, l lane.Lane) *node {
 	t.Helper()
-	n := &node{host: nstest.New(t), pod: nstest.New(t), dir: t.TempDir()}
+	n := &node{host: nstest.New(t), pod: nstest.New(t), lane: l, dir: t.TempDir()}
 	for _, name := range []string{"bridge", "host-local"} {
 		cmd := exec.Command("go", "tool", "-n", name)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -42,8 +46,12 @@ func newNode(t testing.TB) *node {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build flannel: %v\n%s", err, out)
 	}
-	env := "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
-	if err := os.WriteFile(n.file("subnet.env"), []byte(env), 0o644); err != nil {
+	env := subnet.Env{MTU: 1450, IPMasq: true}
+	for _, f := range l.Families() {
+		own := lane.PodCIDR(f, 1)
+		env.Networks[f], env.Subnets[f] = lane.Network(f), netip.PrefixFrom(own.Addr().Next(), own.Bits())
+	}
+	if err := os.WriteFile(n.file("subnet.env"), env.Render(), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	// A pod that stays: the first makes the bridge.
@@ -61,10 +69,21 @@ func (n *node) file(name string) string { return filepath.Join(n.dir, name) }
 func (n *node) conf(plugin string) string {
 	if plugin == "bridge" {
 		return `{"cniVersion":"1.0.0","name":"cbr0","type":"bridge","hairpinMode":true,"isDefaultGateway":true,"isGateway":true,"ipMasq":false,"mtu":1450,` +
-			`"ipam":{"type":"host-local","dataDir":"` + n.file("networks") + `","ranges":[[{"subnet":"10.244.1.0/24"}]],"routes":[{"dst":"10.244.0.0/16"}]}}`
+			`"ipam":{"type":"host-local","dataDir":"` + n.file("networks") + `","ranges":[` + n.each(`[{"subnet":"%s"}]`, podCIDR) + `],"routes":[` + n.each(`{"dst":"%s"}`, lane.Network) + `]}}`
 	}
 	return `{"cniVersion":"1.0.0","name":"cbr0","type":"flannel","subnetFile":"` + n.file("subnet.env") + `","dataDir":"` + n.file("records") + `",` +
 		`"delegate":{"hairpinMode":true,"isDefaultGateway":true},"ipam":{"dataDir":"` + n.file("networks") + `"}}`
+}
+
+func podCIDR(f subnet.Family) netip.Prefix { return lane.PodCIDR(f, 1) }
+
+// each writes a prefix of each family.
+func (n *node) each(format string, prefix func(subnet.Family) netip.Prefix) string {
+	var out []string
+	for _, f := range n.lane.Families() {
+		out = append(out, fmt.Sprintf(format, prefix(f)))
+	}
+	return strings.Join(out, ",")
 }
 
 // call runs a plugin as a runtime does and says how long that took.

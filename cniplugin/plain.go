@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/weft-cni/weft/subnet/ipam"
+)
+
+// plain is a bridge with host-local that nobody configured in a way that this plugin does not know in all its
+// consequences. Then what the delegate does to the bridge can be done in its place, and the delegate need not.
+type plain struct {
+	conf       object // of the delegate
+	management object // its address management
+	gateway    gateway
+	isDefault  bool // pods get default routes
+}
+
+// The keys that change nothing here, or what is looked at.
+var (
+	plainKeys = map[string]bool{
+		"name": true, "type": true, "cniVersion": true, "bridge": true, "isGateway": true, "isDefaultGateway": true, "forceAddress": true,
+		"ipMasq": true, "ipMasqBackend": true, "mtu": true, "hairpinMode": true, "promiscMode": true, "portIsolation": true,
+		"macspoofchk": true, "runtimeConfig": true, "ipam": true,
+	}
+	plainManagement = map[string]bool{"type": true, "dataDir": true, "ranges": true, "routes": true, "resolvConf": true}
+)
+
+// plainOf is false for anything else, which the delegate is left to do alone.
+func plainOf(r ipam.Record, subnets []netip.Prefix) (plain, bool) {
+	b := bridgeOf(r)
+	p := plain{conf: object{}, management: object{}, gateway: gateway{bridge: b.name, mtu: b.mtu}}
+	if b.name == "" || !b.gateway || r.IPAM.Type != "host-local" || json.Unmarshal(r.Raw, &p.conf) != nil || json.Unmarshal(p.conf["ipam"], &p.management) != nil {
+		return p, false
+	}
+	if !p.conf.hasOnly(plainKeys) || !p.management.hasOnly(plainManagement) || p.conf.hasOwnRanges() {
+		return p, false
+	}
+	_ = json.Unmarshal(p.conf["isDefaultGateway"], &p.isDefault) // bridgeOf has read it
+	for _, s := range subnets {
+		p.gateway.addrs = append(p.gateway.addrs, netip.PrefixFrom(s.Masked().Addr().Next(), s.Bits()))
+	}
+	return p, true
+}
+
+// hasOnly takes keys only as they are written in the plugins' documentation; Go's JSON takes others for the same.
+func (o object) hasOnly(known map[string]bool) bool {
+	for key := range o {
+		if !known[key] {
+			return false
+		}
+	}
+	return true
+}
+
+// hasOwnRanges tells that the runtime asks for addresses of other ranges than the node's.
+func (o object) hasOwnRanges() bool {
+	var conf object
+	if raw, ok := o["runtimeConfig"]; ok && json.Unmarshal(raw, &conf) != nil {
+		return true
+	}
+	for key := range conf {
+		if strings.EqualFold(key, "ipRanges") {
+			return true
+		}
+	}
+	return false
+}
+
+// render is the configuration of a delegate that leaves the bridge's addresses and MAC alone. The default routes that it
+// would have made of them are written out. Nothing of it is recorded.
+func (p plain) render() ([]byte, error) {
+	for _, key := range []string{"isGateway", "isDefaultGateway", "forceAddress"} {
+		delete(p.conf, key)
+	}
+	routes, err := p.routes()
+	if err != nil {
+		return nil, err
+	}
+	p.management.set("routes", routes)
+	p.conf.set("ipam", p.management)
+	return json.Marshal(p.conf)
+}
+
+// routes are the configured ones and, as the bridge plugin adds them, a default route for each family that has none with a
+// gateway.
+func (p plain) routes() ([]json.RawMessage, error) {
+	routes, err := readRoutes(p.management["routes"])
+	if err != nil || !p.isDefault {
+		return routes, err
+	}
+	var known []types.Route
+	if err := json.Unmarshal(p.management["routes"], &known); err != nil {
+		return nil, fmt.Errorf("read the routes: %w", err)
+	}
+	for _, gw := range p.gateway.addrs {
+		all := netip.PrefixFrom(gw.Addr(), 0).Masked().String()
+		found := false
+		for _, r := range known {
+			found = found || r.GW != nil && r.Dst.String() == all
+		}
+		if !found {
+			routes = append(routes, json.RawMessage(fmt.Sprintf(`{"dst":"%s","gw":"%s"}`, all, gw.Addr())))
+		}
+	}
+	return routes, nil
+}
