@@ -10,12 +10,12 @@ const Prefix = "flannel.alpha.coreos.com/"
 
 // Annotations are what flannel writes to its Node.
 func (n Node) Annotations() map[string]string {
-	return map[string]string{
-		Prefix + "kube-subnet-manager": "true",
-		Prefix + "backend-type":        "vxlan",
-		Prefix + "public-ip":           n.Addr.String(),
-		Prefix + "backend-data":        fmt.Sprintf(`{"VNI":%d,"VtepMAC":"%s"}`, n.VNI, n.MAC),
+	out := map[string]string{Prefix + "kube-subnet-manager": "true", Prefix + "backend-type": "vxlan"}
+	for _, half := range n.halves() {
+		out[Prefix+half.in().address] = half.Addr.String()
+		out[Prefix+half.in().data] = fmt.Sprintf(`{"VNI":%d,"VtepMAC":"%s"}`, n.VNI, half.MAC)
 	}
+	return out
 }
 
 // MACIn reads the MAC back from a Node's annotations as flannel does: by splitting the text, which takes this one layout only.

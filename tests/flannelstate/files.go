@@ -43,8 +43,16 @@ func (n Node) Path(name string) string { return filepath.Join(n.Root, "/", name)
 
 // Env is subnet.env.
 func (n Node) Env(mtu int) string {
-	return fmt.Sprintf("FLANNEL_NETWORK=%s\nFLANNEL_SUBNET=%s/%d\nFLANNEL_MTU=%d\nFLANNEL_IPMASQ=true\n",
-		n.Network, n.PodCIDR.Masked().Addr().Next(), n.PodCIDR.Bits(), mtu)
+	text := ""
+	for _, half := range n.halves() {
+		text += fmt.Sprintf("FLANNEL_%[1]sNETWORK=%[2]s\nFLANNEL_%[1]sSUBNET=%[3]s\n", half.in().env, half.Network, half.bridge())
+	}
+	return text + fmt.Sprintf("FLANNEL_MTU=%d\nFLANNEL_IPMASQ=true\n", mtu)
+}
+
+// bridge is the address of the pods' bridge, with the range's length.
+func (n Node) bridge() netip.Prefix {
+	return netip.PrefixFrom(n.PodCIDR.Masked().Addr().Next(), n.PodCIDR.Bits())
 }
 
 // files writes what is there once flannel runs: subnet.env, and the conflist of its init container.
@@ -56,15 +64,21 @@ func (n Node) files(mtu int) error {
 }
 
 // Pod writes what flannel's plugin and host-local keep of a living pod: the delegate's configuration under the container's
-// id, and the reservation of its address.
-func (n Node) Pod(id string, addr netip.Addr, mtu int) error {
+// id, and the reservation of its address; of both when the node has two families.
+func (n Node) Pod(id string, mtu int, addrs ...netip.Addr) error {
+	var ranges [][]map[string]string
+	var routes []map[string]string
+	for _, half := range n.halves() {
+		ranges = append(ranges, []map[string]string{{"subnet": half.PodCIDR.String()}})
+		routes = append(routes, map[string]string{"dst": half.Network.String()})
+	}
 	record, err := json.Marshal(map[string]any{
 		"cniVersion": "0.3.1", "hairpinMode": true, "ipMasq": false, "isDefaultGateway": true, "isGateway": true, "mtu": mtu,
 		"name": "cbr0", "type": "bridge",
 		"ipam": map[string]any{
 			"type":   "host-local",
-			"ranges": [][]map[string]string{{{"subnet": n.PodCIDR.String()}}},
-			"routes": []map[string]string{{"dst": n.Network.String()}},
+			"ranges": ranges,
+			"routes": routes,
 		},
 	})
 	if err != nil {
@@ -73,7 +87,12 @@ func (n Node) Pod(id string, addr netip.Addr, mtu int) error {
 	if err := n.write(filepath.Join(recordsDir, id), string(record), 0o600); err != nil {
 		return err
 	}
-	return n.write(filepath.Join(networkDir, addr.String()), id+"\r\neth0", 0o644)
+	for _, addr := range addrs {
+		if err := n.write(filepath.Join(networkDir, addr.String()), id+"\r\neth0", 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (n Node) write(name, text string, mode os.FileMode) error {

@@ -32,7 +32,8 @@ const (
 // DefaultPort is where a flannel listens whose net-conf.json names no port: the kernel's default.
 const DefaultPort = 8472
 
-// Node is a node under flannel, as its net-conf.json and its Node object make it.
+// Node is a node under flannel, as its net-conf.json and its Node object make it. Its addresses are of one family; a node of two
+// has the other one in Also, where nothing but Network, PodCIDR, Addr and MAC is read.
 type Node struct {
 	Name     string
 	Network  netip.Prefix
@@ -44,6 +45,7 @@ type Node struct {
 	Port     int // 0: net-conf.json names none
 	Rules    Rules
 	Root     string // where its files lie; empty means /
+	Also     *Node  // the same node in IPv6, when it has both families; nil otherwise
 }
 
 // Peer is another node, as its annotations say.
@@ -51,22 +53,73 @@ type Peer struct {
 	PodCIDR netip.Prefix
 	Addr    netip.Addr
 	MAC     string
+	Also    *Peer // in IPv6, when it has both families
 }
 
 // Peer is the node as others see it.
-func (n Node) Peer() Peer { return Peer{PodCIDR: n.PodCIDR, Addr: n.Addr, MAC: n.MAC} }
+func (n Node) Peer() Peer {
+	p := Peer{PodCIDR: n.PodCIDR, Addr: n.Addr, MAC: n.MAC}
+	if n.Also != nil {
+		also := n.Also.Peer()
+		p.Also = &also
+	}
+	return p
+}
 
-// Device is the name of the VXLAN device.
-func (n Node) Device() string { return fmt.Sprintf("flannel.%d", n.VNI) }
+// halves are the node in each of its families, each as if it had that one alone.
+func (n Node) halves() []Node {
+	first := n
+	first.Also = nil
+	out := []Node{first}
+	if n.Also != nil {
+		second := first
+		second.Network, second.PodCIDR, second.Addr, second.MAC = n.Also.Network, n.Also.PodCIDR, n.Also.Addr, n.Also.MAC
+		out = append(out, second)
+	}
+	return out
+}
+
+// in is what flannel calls things in a family.
+type in struct {
+	ip        string // the command
+	device    string // what the device's name begins with
+	rules     string // what the programs of iptables begin with
+	nft       string // the word in rules
+	table     string // of nftables
+	multicast string
+	env       string // in the keys of subnet.env
+	data      string // the annotation of the MAC
+	address   string // and that of the public IP
+	metric    string // of its routes, as ip prints it
+}
+
+func (n Node) in() in {
+	if n.Network.Addr().Is6() {
+		return in{"-6", "flannel-v6.", "ip6tables", "ip6", "flannel-ipv6", "ff00::/8", "IPV6_", "backend-v6-data", "public-ipv6", " metric 1024"}
+	}
+	return in{"-4", "flannel.", "iptables", "ip", "flannel-ipv4", "224.0.0.0/4", "", "backend-data", "public-ip", ""}
+}
+
+// program is that of iptables which the node's family and engine need.
+func (n Node) program() string { return strings.Replace(string(n.Rules), "iptables", n.in().rules, 1) }
+
+// Device is the name of the VXLAN device, in the first family.
+func (n Node) Device() string { return fmt.Sprintf("%s%d", n.in().device, n.VNI) }
 
 // Start does what flannel does when it starts: device, addresses, rules, subnet.env, conflist, peers. What is there and fits
 // is kept; it returns what did not fit. What flannel does not clean, it leaves.
 func (n Node) Start(h Host, peers ...Peer) (remade []string, err error) {
-	remade, err = n.device(h)
-	if err != nil {
-		return remade, err
+	for _, half := range n.halves() {
+		misfits, err := half.device(h)
+		remade = append(remade, misfits...)
+		if err == nil {
+			err = half.address(h)
+		}
+		if err != nil {
+			return remade, err
+		}
 	}
-	for _, step := range []func(Host) error{n.address, n.cleanOtherEngine, n.WriteRules} {
+	for _, step := range []func(Host) error{n.cleanOtherEngine, n.WriteRules} {
 		if err := step(h); err != nil {
 			return remade, err
 		}
@@ -88,12 +141,22 @@ func (n Node) Start(h Host, peers ...Peer) (remade []string, err error) {
 
 // AddPeer writes a peer's three entries, as flannel does when it sees a Node: always the device's own port.
 func (n Node) AddPeer(h Host, p Peer) error {
-	gateway, device := p.PodCIDR.Masked().Addr().String(), n.Device()
-	return run(h,
-		"ip neigh replace "+gateway+" lladdr "+p.MAC+" dev "+device+" nud permanent",
-		"bridge fdb replace "+p.MAC+" dev "+device+" dst "+p.Addr.String()+" self permanent",
-		"ip route replace "+p.PodCIDR.String()+" via "+gateway+" dev "+device+" onlink",
-	)
+	for _, half := range n.halves() {
+		of := p
+		if of.PodCIDR.Addr().Is4() != half.Network.Addr().Is4() && p.Also != nil {
+			of = *p.Also
+		}
+		gateway, device := of.PodCIDR.Masked().Addr().String(), half.Device()
+		err := run(h,
+			"ip neigh replace "+gateway+" lladdr "+of.MAC+" dev "+device+" nud permanent",
+			"bridge fdb replace "+of.MAC+" dev "+device+" dst "+of.Addr.String()+" self permanent",
+			"ip route replace "+of.PodCIDR.String()+" via "+gateway+" dev "+device+" onlink",
+		)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // device makes the VXLAN device, or keeps the one that is there if flannel would.
@@ -133,6 +196,7 @@ type link struct {
 			ID    int    `json:"id"`
 			Link  string `json:"link"`
 			Local string `json:"local"`
+			Six   string `json:"local6"`
 			Port  int    `json:"port"`
 			Group string `json:"group"`
 			GBP   bool   `json:"gbp"`
@@ -163,8 +227,8 @@ func (n Node) misfit(have link) string {
 		return fmt.Sprintf("vni: %d vs %d", d.ID, n.VNI)
 	case d.Link != n.Underlay:
 		return "vtep interface: " + d.Link + " vs " + n.Underlay
-	case d.Local != n.Addr.String():
-		return "vtep (external) IP: " + d.Local + " vs " + n.Addr.String()
+	case d.Local+d.Six != n.Addr.String():
+		return "vtep (external) IP: " + d.Local + d.Six + " vs " + n.Addr.String()
 	case d.Group != "":
 		return "vtep group: " + d.Group
 	case n.Port > 0 && d.Port != n.Port:
@@ -177,8 +241,9 @@ func (n Node) misfit(have link) string {
 
 // address puts the node's address on the device and takes others of the pod network off it.
 func (n Node) address(h Host) error {
-	own := netip.PrefixFrom(n.PodCIDR.Masked().Addr(), 32)
-	out, err := h.Input("", "ip", "-4", "-j", "addr", "show", "dev", n.Device())
+	first := n.PodCIDR.Masked().Addr()
+	own := netip.PrefixFrom(first, first.BitLen())
+	out, err := h.Input("", "ip", n.in().ip, "-j", "addr", "show", "dev", n.Device())
 	if err != nil {
 		return err
 	}
@@ -186,15 +251,20 @@ func (n Node) address(h Host) error {
 		Addrs []struct {
 			Local netip.Addr `json:"local"`
 			Len   int        `json:"prefixlen"`
+			Scope string     `json:"scope"`
 		} `json:"addr_info"`
 	}
 	if err := json.Unmarshal([]byte(out), &list); err != nil {
 		return fmt.Errorf("read the addresses of %s: %w", n.Device(), err)
 	}
 	commands := []string{"ip addr replace " + own.String() + " dev " + n.Device()}
+	if own.Addr().Is6() {
+		commands[0] += " nodad"
+	}
 	for _, l := range list {
 		for _, a := range l.Addrs {
-			if p := netip.PrefixFrom(a.Local, a.Len); p != own && n.Network.Contains(a.Local) {
+			foreign := n.Network.Contains(a.Local) || a.Local.Is6() && a.Scope != "link"
+			if p := netip.PrefixFrom(a.Local, a.Len); p != own && foreign {
 				commands = append(commands, "ip addr del "+p.String()+" dev "+n.Device())
 			}
 		}

@@ -10,7 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/flannelstate"
+	"github.com/weft-cni/weft/tests/lane"
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
@@ -82,25 +84,49 @@ func start(t *testing.T, n flannelstate.Node, h flannelstate.Host, peers ...flan
 	}
 }
 
+// inLane is node number i of a fabric in the families of a lane.
+func inLane(t *testing.T, l lane.Lane, i int, rules flannelstate.Rules) flannelstate.Node {
+	n := node(t, i, rules)
+	six := n
+	six.Network, six.PodCIDR = lane.Network(subnet.IPv6), lane.PodCIDR(subnet.IPv6, i)
+	six.Addr, six.MAC = netip.MustParseAddr(fmt.Sprintf("fd00:50::%x", i)), fmt.Sprintf("0a:06:00:00:00:%02x", i)
+	switch l {
+	case lane.Dual:
+		n.Also = &six
+	case lane.IPv6:
+		n = six
+	}
+	return n
+}
+
 func TestTwoFlannelsTalkAndAreJudgedAsFlannels(t *testing.T) {
+	l := lane.Of(t)
 	for _, rules := range []flannelstate.Rules{flannelstate.IPTablesNFT, flannelstate.IPTablesLegacy, flannelstate.NFTables} {
-		f := nstest.NewFabric(t, 2)
-		n := []flannelstate.Node{node(t, 1, rules), node(t, 2, rules)}
+		fabric := nstest.NewFabric(t, 2)
+		n := []flannelstate.Node{inLane(t, l, 1, rules), inLane(t, l, 2, rules)}
 		pods := []*nstest.NS{}
-		for i, h := range f.Nodes {
-			addr := netip.PrefixFrom(n[i].PodCIDR.Addr().Next().Next(), 24)
-			pods = append(pods, h.Pod(1450, addr))
+		for i, h := range fabric.Nodes {
+			var prefixes []netip.Prefix
+			var addrs []netip.Addr
+			for _, f := range l.Families() {
+				cidr := lane.PodCIDR(f, i+1)
+				addrs = append(addrs, cidr.Addr().Next().Next())
+				prefixes = append(prefixes, netip.PrefixFrom(addrs[len(addrs)-1], cidr.Bits()))
+			}
+			pods = append(pods, h.Pod(1430, prefixes...))
 			for range 2 { // a restart keeps everything
 				start(t, n[i], h, n[1-i].Peer())
 			}
-			if err := n[i].Pod("abc", addr.Addr(), 1450); err != nil {
+			if err := n[i].Pod("abc", 1430, addrs...); err != nil {
 				t.Fatal(err)
 			}
 			if got, err := n[i].Judge(h); err != nil || len(got) > 0 {
 				t.Errorf("%s: %q, %v", rules, got, err)
 			}
 		}
-		nstest.Eventually(t, 5*time.Second, func() error { return pods[0].CanPing(netip.MustParseAddr("10.244.2.2")) })
+		for _, f := range l.Families() {
+			nstest.Eventually(t, 5*time.Second, func() error { return pods[0].CanPing(lane.PodCIDR(f, 2).Addr().Next().Next()) })
+		}
 	}
 }
 

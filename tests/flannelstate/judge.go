@@ -14,19 +14,11 @@ import (
 // is a node that flannel could have left itself.
 func (n Node) Judge(h Host) ([]string, error) {
 	var out []string
-	have, there, err := n.look(h)
-	if err != nil {
-		return nil, err
+	parts := []func(Host) ([]string, error){n.judgeRules}
+	for _, half := range n.halves() {
+		parts = append(parts, half.judgeDevice, half.judgeRoutes)
 	}
-	switch misfit := n.misfit(have); {
-	case !there:
-		out = append(out, "there is no device "+n.Device())
-	case misfit != "":
-		out = append(out, "the device is made anew: "+misfit)
-	case have.Address != n.MAC:
-		out = append(out, "the device has the MAC "+have.Address+", the peers know "+n.MAC)
-	}
-	for _, part := range []func(Host) ([]string, error){n.judgeRoutes, n.judgeRules} {
+	for _, part := range parts {
 		found, err := part(h)
 		if err != nil {
 			return nil, err
@@ -39,16 +31,33 @@ func (n Node) Judge(h Host) ([]string, error) {
 	return out, nil
 }
 
+func (n Node) judgeDevice(h Host) ([]string, error) {
+	have, there, err := n.look(h)
+	if err != nil {
+		return nil, err
+	}
+	switch misfit := n.misfit(have); {
+	case !there:
+		return []string{"there is no device " + n.Device()}, nil
+	case misfit != "":
+		return []string{"the device is made anew: " + misfit}, nil
+	case have.Address != n.MAC:
+		return []string{"the device has the MAC " + have.Address + ", the peers know " + n.MAC}, nil
+	}
+	return nil, nil
+}
+
 // judgeRoutes: flannel replaces the routes to its peers, whoever wrote them, and knows of no others.
 func (n Node) judgeRoutes(h Host) ([]string, error) {
-	text, err := h.Input("", "ip", "route", "show")
+	text, err := h.Input("", "ip", n.in().ip, "route", "show")
 	if err != nil {
 		return nil, err
 	}
 	var out []string
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
-		toPeer := strings.Contains(line, " dev "+n.Device()+" ") && strings.HasSuffix(line, "onlink") && !strings.Contains(line, "metric")
+		metric := strings.Contains(line, " metric ") == (n.in().metric != "") && strings.Contains(line, n.in().metric)
+		toPeer := strings.Contains(line, " dev "+n.Device()+" ") && strings.Contains(line, " onlink") && metric
 		if strings.Contains(line, "proto 87") && !toPeer {
 			out = append(out, "a route that flannel never removes: "+line)
 		}
@@ -68,13 +77,19 @@ func (n Node) judgeRules(h Host) ([]string, error) {
 			out = append(out, "a rule that flannel does not know: "+strings.TrimSpace(line))
 		}
 	}
-	marks := []string{`-A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG`, "-A FLANNEL-POSTRTG -s " + n.Network.String() + " ! -d 224.0.0.0/4"}
-	if n.Rules == NFTables {
-		marks = []string{"chain postrtg", "ip saddr " + n.Network.String() + " ip daddr != 224.0.0.0/4 masquerade"}
-	}
-	for _, m := range marks {
-		if !strings.Contains(text, m) {
-			out = append(out, "pods' packets leave untranslated until flannel has started: no "+m)
+	for _, half := range n.halves() {
+		w := half.in()
+		marks := []string{
+			`-A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG`,
+			"-A FLANNEL-POSTRTG -s " + half.Network.String() + " ! -d " + w.multicast,
+		}
+		if n.Rules == NFTables {
+			marks = []string{"chain postrtg", w.nft + " saddr " + half.Network.String() + " " + w.nft + " daddr != " + w.multicast + " masquerade"}
+		}
+		for _, m := range marks {
+			if !strings.Contains(text, m) {
+				out = append(out, "pods' packets leave untranslated until flannel has started: no "+m)
+			}
 		}
 	}
 	return out, nil
@@ -87,9 +102,10 @@ func (n Node) judgeEnv() []string {
 		return []string{"subnet.env: " + err.Error()}
 	}
 	var out []string
-	want := map[string]string{
-		"FLANNEL_NETWORK": n.Network.String(), "FLANNEL_IPMASQ": "true",
-		"FLANNEL_SUBNET": fmt.Sprintf("%s/%d", n.PodCIDR.Masked().Addr().Next(), n.PodCIDR.Bits()), "FLANNEL_MTU": "",
+	want := map[string]string{"FLANNEL_IPMASQ": "true", "FLANNEL_MTU": ""}
+	for _, half := range n.halves() {
+		want["FLANNEL_"+half.in().env+"NETWORK"] = half.Network.String()
+		want["FLANNEL_"+half.in().env+"SUBNET"] = half.bridge().String()
 	}
 	for line := range strings.Lines(string(data)) {
 		key, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "=")

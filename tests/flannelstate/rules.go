@@ -11,19 +11,32 @@ import (
 // making; here both are one commit, since what is counted around it is what weft does.
 func (n Node) WriteRules(h Host) error {
 	if n.Rules == NFTables {
-		_, err := h.Input(n.nft(), "nft", "-f", "-")
+		script := "table ip flannel-ipv4 { comment \"rules for flannel-ipv4\"; }\ntable ip6 flannel-ipv6 { comment \"rules for flannel-ipv6\"; }\n"
+		for _, half := range n.halves() {
+			script += half.nft()
+		}
+		_, err := h.Input(script, "nft", "-f", "-")
 		return err
 	}
+	for _, half := range n.halves() {
+		if err := half.writeIPTables(h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n Node) writeIPTables(h Host) error {
 	for _, group := range n.iptables() {
 		script := "*" + group.table + "\n:" + group.chain + " - [0:0]\n"
-		if _, err := h.Input("", string(n.Rules), "-t", group.table, "-C", group.hook, "-m", "comment", "--comment", group.comment, "-j", group.chain); err == nil {
+		if _, err := h.Input("", n.program(), "-t", group.table, "-C", group.hook, "-m", "comment", "--comment", group.comment, "-j", group.chain); err == nil {
 			script += "-D " + group.jump() + "\n"
 		}
 		script += "-A " + group.jump() + "\n"
 		for _, r := range group.rules {
 			script += "-A " + r + "\n"
 		}
-		if _, err := h.Input(script+"COMMIT\n", string(n.Rules)+"-restore", "--wait", "--noflush"); err != nil {
+		if _, err := h.Input(script+"COMMIT\n", n.program()+"-restore", "--wait", "--noflush"); err != nil {
 			return err
 		}
 	}
@@ -55,18 +68,20 @@ func (n Node) iptables() []group {
 			nat("-s "+pod+" -d "+net, "RETURN"),
 			nat("-s "+net+" -d "+pod, "RETURN"),
 			nat("! -s "+net+" -d "+pod, "RETURN"),
-			nat("-s "+net+" ! -d 224.0.0.0/4", "MASQUERADE --random-fully"),
+			nat("-s "+net+" ! -d "+n.in().multicast, "MASQUERADE --random-fully"),
 			nat("! -s "+net+" -d "+net, "MASQUERADE --random-fully"),
 		}},
 		{"filter", "FORWARD", "FLANNEL-FWD", "flanneld forward", []string{forward("-s " + net), forward("-d " + net)}},
 	}
 }
 
-// nft are the two tables of the nftables mode; both are there on a node of one family too.
+// nft is a family's table of the nftables mode; both tables are there on a node of one family too.
 func (n Node) nft() string {
-	return strings.NewReplacer("NET", n.Network.String(), "POD", n.PodCIDR.String()).Replace(`
-table ip flannel-ipv4 { comment "rules for flannel-ipv4"; }
-table ip6 flannel-ipv6 { comment "rules for flannel-ipv6"; }
+	w := n.in()
+	return strings.NewReplacer(
+		"NET", n.Network.String(), "POD", n.PodCIDR.String(), "ip flannel-ipv4", w.nft+" "+w.table, "ip saddr", w.nft+" saddr",
+		"ip daddr", w.nft+" daddr", "224.0.0.0/4", w.multicast,
+	).Replace(`
 add chain ip flannel-ipv4 postrtg { type nat hook postrouting priority srcnat; policy accept; comment "chain to manage traffic masquerading by flannel"; }
 flush chain ip flannel-ipv4 postrtg
 add rule ip flannel-ipv4 postrtg meta mark 0x4000 return
@@ -91,14 +106,16 @@ func (n Node) cleanOtherEngine(h Host) error {
 		}
 		return nil
 	}
-	_, _ = h.Input("", "iptables", "-t", "nat", "-F", "FLANNEL-POSTRTG")
+	for _, program := range []string{"iptables", "ip6tables"} {
+		_, _ = h.Input("", program, "-t", "nat", "-F", "FLANNEL-POSTRTG")
+	}
 	return nil
 }
 
 // RulesText is all of a node's rules as text, of nftables and of both engines of iptables.
 func RulesText(h Host) (string, error) {
 	var all strings.Builder
-	for _, command := range []string{"nft --stateless list ruleset", "iptables-nft-save", "iptables-legacy-save"} {
+	for _, command := range []string{"nft --stateless list ruleset", "iptables-nft-save", "iptables-legacy-save", "ip6tables-nft-save", "ip6tables-legacy-save"} {
 		out, err := h.Input("", strings.Fields(command)...)
 		if err != nil {
 			return "", err

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/flannelstate"
 	"github.com/weft-cni/weft/tests/lane"
 )
@@ -55,26 +55,36 @@ func (r trip) travellers(b *Bench) []*Node { return b.Nodes[:len(b.Nodes)-r.nati
 
 // flannel is a node as flannel has it.
 func (r trip) flannel(n *Node) flannelstate.Node {
-	end := n.Ends[subnet.IPv4]
-	return flannelstate.Node{
-		Name: n.Name, Network: lane.Network(subnet.IPv4), PodCIDR: end.CIDR, Underlay: n.Link, Addr: end.IP, MAC: end.MAC.String(),
-		VNI: 1, Port: r.port, Rules: r.rules, Root: n.Dir,
+	var out flannelstate.Node
+	for _, f := range slices.Backward(n.families()) {
+		end := n.Ends[f]
+		one := flannelstate.Node{
+			Name: n.Name, Network: lane.Network(f), PodCIDR: end.CIDR, Underlay: n.Link, Addr: end.IP, MAC: end.MAC.String(),
+			VNI: 1, Port: r.port, Rules: r.rules, Root: n.Dir,
+		}
+		if out.Network.IsValid() {
+			also := out
+			one.Also = &also
+		}
+		out = one
 	}
+	return out
 }
 
 // conf is net-conf.json, the same for both.
-func (r trip) conf() string {
-	port := ""
+func (r trip) conf(l lane.Lane) string {
+	backend := VXLAN
 	if r.port != 0 {
-		port = fmt.Sprintf(`, "Port": %d`, r.port)
+		backend = fmt.Sprintf(`{"Type": "vxlan", "Port": %d}`, r.port)
 	}
-	return fmt.Sprintf(`{"Network": %q, "EnableNFTables": %t, "Backend": {"Type": "vxlan"%s}}`, lane.Network(subnet.IPv4), r.rules == flannelstate.NFTables, port)
+	mode := fmt.Sprintf(`{"EnableNFTables": %t, `, r.rules == flannelstate.NFTables)
+	return strings.Replace(l.NetConf(backend), "{", mode, 1)
 }
 
 // options are how weft runs on flannel's files, as its manifest does.
-func (r trip) options(n *Node) Options {
+func (r trip) options(b *Bench, n *Node) Options {
 	f := r.flannel(n)
-	return Options{NetConf: r.conf(), Args: []string{
+	return Options{NetConf: r.conf(b.Lane), Args: []string{
 		"--subnet-file=" + f.Path("run/flannel/subnet.env"), "--cni-conf-dir=" + f.Path("etc/cni/net.d"),
 		"--state-dir=" + f.Path("var/lib/weft"), "--cni-data-dir=" + f.Path("var/lib/cni"), "--netns-dir=/run/netns",
 	}}
@@ -90,37 +100,24 @@ func (r trip) begin(b *Bench) error {
 	}
 	for _, n := range r.travellers(b) {
 		if r.rules == flannelstate.IPTablesLegacy { // as the kubelet does: so it is known which iptables the host uses
-			if _, err := n.NS.Try("iptables-legacy", "-t", "mangle", "-N", "KUBE-KUBELET-CANARY"); err != nil {
-				return err
+			for _, f := range b.Lane.Families() {
+				if _, err := n.NS.Try(wordsFor(f).iptables+"-legacy", "-t", "mangle", "-N", "KUBE-KUBELET-CANARY"); err != nil {
+					return err
+				}
 			}
 		}
 		if err := r.startFlannel(b, n); err != nil {
 			return err
 		}
-		if err := r.flannel(n).Pod(podID(n), n.PodIPs[subnet.IPv4], 1450); err != nil {
+		if err := r.flannel(n).Pod(podID(n), podMTU(b.Lane, n.MTU), n.PodAddrs()...); err != nil {
 			return err
 		}
 	}
-	_, err := await(func() error { return r.talk(b) }, patience)
+	_, err := await(b.talk, patience)
 	return err
 }
 
 func podID(n *Node) string { return "0123456789abcdef-" + n.Name }
-
-// talk wants a packet from each pod to each other to be answered.
-func (r trip) talk(b *Bench) error {
-	for _, from := range b.Nodes {
-		for _, to := range b.Nodes {
-			if from == to {
-				continue
-			}
-			if err := from.Pod.CanPing(to.PodIPs[subnet.IPv4]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
 
 // startFlannel starts a flannel on a node, which has to take the device as it is, if there is one.
 func (r trip) startFlannel(b *Bench, n *Node) error {
@@ -150,7 +147,7 @@ func (r trip) startFlannel(b *Bench, n *Node) error {
 // travel lets weft take over node by node, and flannel again.
 func (r trip) travel(b *Bench) error {
 	for _, n := range r.travellers(b) {
-		if err := n.Agent.Start(r.options(n)); err != nil {
+		if err := n.Agent.Start(r.options(b, n)); err != nil {
 			return err
 		}
 		if _, err := await(n.Agent.Ready, patience); err != nil {
@@ -165,7 +162,7 @@ func (r trip) travel(b *Bench) error {
 			return err
 		}
 		for range 2 { // it is idempotent
-			if _, err := n.verb("uninstall", r.options(n), "--keep-dataplane"); err != nil {
+			if _, err := n.verb("uninstall", r.options(b, n), "--keep-dataplane"); err != nil {
 				return err
 			}
 		}
@@ -191,7 +188,7 @@ func (r trip) taken(b *Bench, n *Node) error {
 			ours++
 		}
 	}
-	if ours != len(b.Nodes)-1 {
+	if ours != len(b.Lane.Families())*(len(b.Nodes)-1) {
 		return fmt.Errorf("%s has %d routes of its own", n.Name, ours)
 	}
 	text, err := flannelstate.RulesText(n.NS)
@@ -213,8 +210,12 @@ func (r trip) arrived(b *Bench) error {
 	var errs []error
 	for _, n := range r.travellers(b) {
 		errs = append(errs, r.judge(n))
-		for _, kept := range []string{"var/lib/cni/flannel/" + podID(n), "var/lib/cni/networks/cbr0/" + n.PodIPs[subnet.IPv4].String()} {
-			_, err := os.Stat(n.Path(kept)) // of a pod that lives
+		kept := []string{"var/lib/cni/flannel/" + podID(n)} // of a pod that lives
+		for _, a := range n.PodAddrs() {
+			kept = append(kept, "var/lib/cni/networks/cbr0/"+a.String())
+		}
+		for _, name := range kept {
+			_, err := os.Stat(n.Path(name))
 			errs = append(errs, err)
 		}
 	}

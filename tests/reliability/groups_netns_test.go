@@ -20,7 +20,7 @@ func groups() []Group {
 		{Name: "backend", Faults: rollOutRows()},
 		{Name: "host-gw", Backend: HostGW, Faults: hostGWRows()},
 		{Name: "one family", Lanes: []lane.Lane{lane.Dual}, Faults: oneFamilyRows()},
-		{Name: "migration", Nodes: 4, Lanes: []lane.Lane{lane.IPv4}, Faults: migrationRows()},
+		{Name: "migration", Nodes: 4, Faults: migrationRows()},
 	}
 }
 
