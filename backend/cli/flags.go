@@ -84,12 +84,13 @@ func flagSet(o *options) *pflag.FlagSet {
 
 	t := in("Traffic")
 	t.bool(&c.Traffic.Masquerade, "ip-masq", false, "masquerade pod traffic that leaves the pod network")
+	t.str(&c.Traffic.MasqFamily, "ip-masq-family", "", "masquerade this `family` alone, ipv4 or ipv6; empty: both")
 	t.bool(&o.randomOff, "ip-masq-fully-random-disable", false, "keep source ports where possible when masquerading")
 	t.list(&o.exclude, "ip-masq-exclude", "`CIDR` towards which pods keep their address, or the word nodes; repeatable")
 	t.bool(&c.Traffic.Forward, "iptables-forward-rules", true, "accept forwarded pod traffic")
 	t.str(&c.Traffic.ForwardPlace, "forward-rules-place", "auto", "`place` of the jump in an iptables FORWARD chain that needs one: auto, first, last, off")
 	t.int(&o.resync, "iptables-resync", 5, "`seconds` between checks of the rules and of the kernel state")
-	t.bool(&c.Traffic.AntiSpoof, "anti-spoof", false, "accept VXLAN only from announced peers")
+	t.bool(&c.Traffic.AntiSpoof, "anti-spoof", false, "accept encapsulated packets only from announced peers")
 	t.bool(&c.BlackholeRoute, "ip-blackhole-route", false, "blackhole what is sent to own pod addresses that nobody has")
 
 	p := in("NetworkPolicy")

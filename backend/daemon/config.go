@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/kube"
 )
 
@@ -53,12 +54,18 @@ type Iface struct {
 // Traffic switches the rules for pod traffic.
 type Traffic struct {
 	Masquerade   bool
+	MasqFamily   string // the one family that is masqueraded: ipv4, ipv6; "" is both
 	RandomFully  bool
 	Exclude      []netip.Prefix
 	ExcludeNodes bool // the word "nodes" in --ip-masq-exclude
 	Forward      bool
 	ForwardPlace string // auto, first, last, off
 	AntiSpoof    bool
+}
+
+// masquerades tells whether pods of a family leave the pod network as their node.
+func (t Traffic) masquerades(f subnet.Family) bool {
+	return t.Masquerade && (t.MasqFamily == "" || t.MasqFamily == [2]string{"ipv4", "ipv6"}[f])
 }
 
 // The modes of NetworkPolicy.
@@ -141,6 +148,11 @@ func (c Config) Validate() error {
 	case "auto", "first", "last", "off":
 	default:
 		bad("--forward-rules-place=%q: want auto, first, last or off", c.Traffic.ForwardPlace)
+	}
+	switch c.Traffic.MasqFamily {
+	case "", "ipv4", "ipv6":
+	default:
+		bad("--ip-masq-family=%q: want ipv4 or ipv6, or leave it out for both", c.Traffic.MasqFamily)
 	}
 	switch c.Policy.Mode {
 	case PolicyOn, PolicyAudit, PolicyOff:

@@ -36,6 +36,10 @@ const (
 	partCNI      = "cni-conf"
 	partStatus   = "status"
 	partPolicy   = "policy"
+
+	// One family of two is missing something; the other one works.
+	partFamily       = "family"
+	partFamilySwitch = "family's sysctl"
 )
 
 // daemon is one agent in one network namespace.
@@ -61,12 +65,12 @@ type daemon struct {
 }
 
 func newDaemon(cfg Config, log *slog.Logger, conn *kernel.Conn, seams Seams) *daemon {
-	b := newBoard(log, partLock, partConf, partAPI, partNode, partSysctl, partPlane, partPeers, partRules, partFiles, partAnnounce, partHealth, partStatus, partPolicy)
+	b := newBoard(log, partLock, partConf, partAPI, partNode, partSysctl, partPlane, partPeers, partRules, partFiles, partAnnounce, partHealth, partStatus, partPolicy, partFamily, partFamilySwitch)
 	d := &daemon{
 		cfg: cfg, log: log, board: b, metrics: newMetrics(cfg.Version, b), turning: &turning{}, told: newTold(log), conn: conn,
 		files: subnet.Writer{Disk: seams.Disk}, traffic: traffic.New(traffic.Options{Wrap: seams.NFT}), newConf: make(chan struct{}, 1), connected: make(chan struct{}), seams: seams,
 	}
-	d.plane = &plane{cfg: cfg, log: log.With("loop", partPlane), kernel: seams.kernel(conn), metrics: d.metrics, told: d.told,
+	d.plane = &plane{cfg: cfg, log: log.With("loop", partPlane), kernel: seams.kernel(conn), metrics: d.metrics, told: d.told, board: b,
 		pods: newPodMTU(cfg.Paths.Results(), b, d.metrics)}
 	d.wayMTU = newWayMTU(b, d.metrics)
 	d.conf = &confFile{path: cfg.Paths.NetConf, log: log, changed: func() { poke(d.newConf) }}
@@ -116,32 +120,6 @@ func identity(cfg Config) string {
 		name, _ = os.Hostname()
 	}
 	return fmt.Sprintf("weft %s, %s, pid %d, since %s", cfg.Version.Release, name, os.Getpid(), time.Now().UTC().Format(time.RFC3339))
-}
-
-func (d *daemon) sysctls(context.Context) error {
-	conf := d.conf.load()
-	if conf == nil {
-		return errWaitingConf
-	}
-	s := switchesOf(d.cfg.Paths, d.files)
-	return errors.Join(s.ensure(conf.Enabled), s.ensureDevices(conf.Enabled, d.forwarders()...))
-}
-
-// forwarders are the devices that pods' packets come in by: the underlay's for answers from outside, the overlay's, and the
-// pods' bridge. Before the first round of the data plane none is known.
-func (d *daemon) forwarders() []string {
-	a := d.plane.applied.Load()
-	if a == nil {
-		return nil
-	}
-	devices := []string{bridge(d.cfg.Paths.CNITemplate())}
-	for _, f := range subnet.Families() {
-		if a.uses(f) {
-			devices = append(devices, a.Underlay[f].Link)
-		}
-	}
-	devices = append(devices, a.Plan.Devices...)
-	return devices
 }
 
 func (d *daemon) generations(ctx context.Context) error {

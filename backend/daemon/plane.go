@@ -26,6 +26,7 @@ type plane struct {
 	kernel  Kernel
 	metrics *metrics
 	told    *told
+	board   *board // nil: nobody is told
 	keys    wgKey
 
 	// Port and MACs are chosen once and kept while we run: a device that comes back is the one the peers know.
@@ -38,8 +39,9 @@ type plane struct {
 
 	heard atomic.Uint32 // the port for which the rules are in force
 
-	around  *kernel.Host // of the last round that could read it
-	want    kernel.State // of the last round, to tell drift from news
+	around  *kernel.Host             // of the last round that could read it
+	routers atomic.Pointer[[]string] // devices of that host whose default route is a router's word
+	want    kernel.State             // of the last round, to tell drift from news
 	applied atomic.Pointer[applied]
 }
 
@@ -66,6 +68,13 @@ func (a *applied) device() string {
 		return a.Plan.Devices[0]
 	}
 	return cmp.Or(a.Underlay[subnet.IPv4].Link, a.Underlay[subnet.IPv6].Link)
+}
+
+// mixed tells whether the cluster has more than one backend: packets of a peer may come by another way than ours go.
+func (a *applied) mixed() bool {
+	return a.Net.DirectRouting || a.Net.Former != 0 || slices.ContainsFunc(a.Snapshot.Peers, func(p subnet.Peer) bool {
+		return p.BackendType != a.Net.Kind || p.Also != 0
+	})
 }
 
 // vxlanPort is the UDP port that our VXLAN devices hear, or 0 while there is none.
@@ -103,6 +112,7 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 	if next.Net.Ends == [2]mesh.End{} {
 		p.report(next, shared)
 		p.guard(ctx, in, have)
+		p.halve(nil) // it is not one family alone
 		return errors.Join(missing, shared), nil
 	}
 	next.Plan, err = mesh.Plan(mesh.Input{
@@ -118,7 +128,8 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 		ops = kernel.WithoutPruning(ops) // a family that cannot be planned has lost nothing
 	}
 	own, peers = p.apply(ctx, p.holdSpare(ops), want)
-	peers = errors.Join(peers, missing, shared, kube.CheckYields(in.snap, p.cfg.Iface.AllowShared))
+	p.halve(missing)
+	peers = errors.Join(peers, shared, kube.CheckYields(in.snap, p.cfg.Iface.AllowShared))
 	if !slices.ContainsFunc(ops, func(op kernel.Op) bool { return op.Kind == kernel.LinkAdd }) {
 		// A device that is made may be our own under another name, which the host had when it was read. The next round comes at once.
 		peers = errors.Join(peers, overlaps(next, host))
@@ -131,6 +142,13 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 	p.metrics.peers.Set(float64(len(in.snap.Peers)))
 	p.applied.Store(&next)
 	return nil, peers
+}
+
+// halve tells of what keeps one family of two from working.
+func (p *plane) halve(missing error) {
+	if p.board != nil {
+		p.board.set(partFamily, missing)
+	}
 }
 
 // ways are those of the last good round.
@@ -148,6 +166,8 @@ func (p *plane) host(ctx context.Context) (kernel.Host, error) {
 	switch {
 	case err == nil:
 		p.around = &h
+		routers := routersOf(h)
+		p.routers.Store(&routers)
 	case errors.Is(err, kernel.ErrInterrupted) && p.around != nil:
 		return *p.around, nil
 	}

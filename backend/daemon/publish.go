@@ -43,7 +43,7 @@ func (p *publisher) sync(ctx context.Context, a *applied) error {
 	if !p.first {
 		but := []string{partFiles, partAnnounce, partHealth, partNode, partCNI, partStatus}
 		if time.Since(p.started) > peersPatience {
-			but = append(but, partPeers)
+			but = append(but, partPeers, partFamily, partFamilySwitch)
 		}
 		if v := p.board.verdictBut(but...); !v.Ready {
 			return fmt.Errorf("%w %s", errWaiting, v)

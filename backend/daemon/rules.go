@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/backend/traffic"
 	"github.com/weft-cni/weft/backend/vxlan"
 	"github.com/weft-cni/weft/subnet"
@@ -52,14 +53,25 @@ func (r *rules) config(a *applied) traffic.Config {
 		Masquerade: t.Masquerade, RandomFully: t.RandomFully, Exclude: slices.Clone(t.Exclude),
 		Forward: t.Forward, ForwardPlace: traffic.Place(t.ForwardPlace), Port: a.vxlanPort(), Mixed: a.Former, AntiSpoof: t.AntiSpoof,
 	}
+	for name, l := range a.Plan.Want.Links {
+		c.IPIP = c.IPIP || l.Kind == kernel.KindIPIP || l.Kind == kernel.KindIP6Tnl
+		if l.Kind == kernel.KindWireGuard {
+			c.Sealed.Devices = append(c.Sealed.Devices, name)
+		}
+	}
+	slices.Sort(c.Sealed.Devices)
+	c.Sealed.Ranges = a.Plan.Encrypted
 	for _, f := range subnet.Families() {
 		if !a.uses(f) {
 			continue
 		}
-		c.Nets[f] = traffic.Net{Network: a.Conf.Networks[f], PodCIDR: a.Snapshot.Self.PodCIDRs[f]}
+		c.Nets[f] = traffic.Net{Network: a.Conf.Networks[f], PodCIDR: a.Snapshot.Self.PodCIDRs[f], KeepSource: !t.masquerades(f)}
 		for _, p := range a.Snapshot.Peers {
-			if e := p.Endpoints[f]; p.Speaks(subnet.VXLAN) && e.PublicIP.IsValid() {
-				port := vxlan.Config{SilentPort: a.Net.VXLAN.SilentPort}.PeerPort(p)
+			port := uint16(0) // of a peer that sends IP in IP
+			if p.Speaks(subnet.VXLAN) {
+				port = vxlan.Config{SilentPort: a.Net.VXLAN.SilentPort}.PeerPort(p)
+			}
+			if e := p.Endpoints[f]; e.PublicIP.IsValid() && (port != 0 || p.Speaks(subnet.IPIP)) {
 				c.Peers = append(c.Peers, netip.AddrPortFrom(e.PublicIP, port))
 			}
 		}

@@ -22,7 +22,7 @@ const flapGrace = 5 * time.Second
 // whether the kubelet calls the node Ready: a typo in net-conf.json, an API server that is away or one peer that cannot be
 // programmed must not have all pods of the node evicted.
 func aside() []string {
-	return []string{partConf, partAPI, partPeers, partAnnounce, partHealth, partNode, partCNI, partStatus}
+	return []string{partConf, partAPI, partPeers, partAnnounce, partHealth, partNode, partCNI, partStatus, partFamily, partFamilySwitch}
 }
 
 // status writes weft.json, the agent's word to the CNI plugin.

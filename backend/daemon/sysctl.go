@@ -4,18 +4,24 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/weft-cni/weft/subnet"
 )
 
-// sysctl is a switch of the host without which pod traffic is lost in a way that nobody finds.
+// sysctl is a switch of the host without which pod traffic is lost in a way that nobody finds. It is turned from one value to
+// another; any third one is somebody's choice, and left alone.
 type sysctl struct {
-	path   string // below /proc/sys/net
-	cure   string // for a file that is not there
-	device bool   // it goes with its device, so that nobody has to turn it back
+	path string   // below /proc/sys/net
+	off  []string // what it must not be
+	on   string   // what it becomes then
+	cure string   // for a file that is not there
+	gone bool     // it goes with its device, so that nobody has to turn it back
 }
 
 // needed lists the switches of a family. Without bridge-nf-call the answer of a Service's backend on the same node
@@ -23,9 +29,56 @@ type sysctl struct {
 func needed(f subnet.Family) []sysctl {
 	const module = "load the module: modprobe br_netfilter"
 	return [2][]sysctl{
-		{{path: "ipv4/ip_forward", cure: "the kernel has no IPv4"}, {path: "bridge/bridge-nf-call-iptables", cure: module}},
-		{{path: "ipv6/conf/all/forwarding", cure: "the kernel has no IPv6"}, {path: "bridge/bridge-nf-call-ip6tables", cure: module}},
+		{
+			{path: "ipv4/ip_forward", off: []string{"0"}, on: "1", cure: "the kernel has no IPv4"},
+			{path: "bridge/bridge-nf-call-iptables", off: []string{"0"}, on: "1", cure: module},
+		},
+		{
+			{path: "ipv6/conf/all/forwarding", off: []string{"0"}, on: "1", cure: "the kernel has no IPv6"},
+			{path: "bridge/bridge-nf-call-ip6tables", off: []string{"0"}, on: "1", cure: module},
+		},
 	}[f]
+}
+
+// forwards is forwarding of one device: somebody may have turned it off for it alone.
+func forwards(f subnet.Family, device string) sysctl {
+	return sysctl{path: [2]string{"ipv4", "ipv6"}[f] + "/conf/" + device + "/forwarding", off: []string{"0"}, on: "1", gone: true}
+}
+
+// hearsRouters keeps a device listening to router advertisements: 1 means "unless forwarding is on", and the host would lose its
+// default route minutes after the first pod.
+// https://docs.kernel.org/networking/ip-sysctl.html
+func hearsRouters(device string) sysctl {
+	return sysctl{path: "ipv6/conf/" + device + "/accept_ra", off: []string{"1"}, on: "2"}
+}
+
+// deafToRouters keeps a device of ours from taking a route from whatever a pod advertises.
+func deafToRouters(device string) sysctl {
+	return sysctl{path: "ipv6/conf/" + device + "/accept_ra", off: []string{"1"}, on: "0", gone: true}
+}
+
+// loose lets a packet in by another device than the one that answers go out by: so it is while two nodes change their backend
+// one after the other. The larger value of the device's and of all devices' counts, so 2 is loose whatever "all" says.
+func loose(device string, ours bool) sysctl {
+	return sysctl{path: "ipv4/conf/" + device + "/rp_filter", off: []string{"0", "1"}, on: "2", gone: ours}
+}
+
+// turnedPaths are the switches of devices that outlive us.
+var turnedPaths = regexp.MustCompile(`^(ipv6/conf/[^/]+/accept_ra|ipv4/conf/[^/]+/rp_filter)$`)
+
+// turned finds the switch of a path that we may have to turn back.
+func turned(path string) (sysctl, bool) {
+	for _, f := range subnet.Families() {
+		for _, s := range needed(f) {
+			if s.path == path {
+				return s, true
+			}
+		}
+	}
+	if !turnedPaths.MatchString(path) || strings.Contains(path, "..") {
+		return sysctl{}, false
+	}
+	return sysctl{path: path, off: []string{"0", "1"}, on: "2"}, true
 }
 
 // switches are the sysctls of a host, with a memory of how they were found.
@@ -38,38 +91,56 @@ func switchesOf(p Paths, files subnet.Writer) switches {
 	return switches{dir: sysctlDir(p.SysNet), book: newSysctlBook(p.SysctlFile(), files)}
 }
 
-// ensure turns on what the enabled families need and says what it could not turn on.
-func (s switches) ensure(enabled [2]bool) error {
-	var errs []error
-	for _, f := range subnet.Families() {
-		if !enabled[f] {
-			continue
+// ensure turns on what a family needs and says what it could not turn on. The routers' devices come first: with forwarding on
+// they would stop hearing.
+func (s switches) ensure(f subnet.Family, routers ...string) error {
+	if f == subnet.IPv6 {
+		if err := s.enabled(); err != nil {
+			return err
 		}
-		for _, one := range needed(f) {
-			errs = append(errs, s.turnOn(one))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// ensureDevices turns forwarding on for the devices that pods' packets come in by: somebody may have turned it off for one of
-// them alone. A device that is not there needs none.
-func (s switches) ensureDevices(enabled [2]bool, devices ...string) error {
-	var errs []error
-	for _, f := range subnet.Families() {
-		for _, device := range devices {
-			one := sysctl{path: [2]string{"ipv4", "ipv6"}[f] + "/conf/" + device + "/forwarding", device: true}
-			if _, err := os.Stat(filepath.Join(s.dir, one.path)); enabled[f] && device != "" && err == nil {
-				errs = append(errs, s.turnOn(one))
+		for _, device := range routers {
+			if err := s.turnIfThere(hearsRouters(device)); err != nil {
+				return fmt.Errorf("%s has its default route from a router, which it would lose with forwarding on: %w", device, err)
 			}
 		}
 	}
+	var errs []error
+	for _, one := range needed(f) {
+		errs = append(errs, s.turn(one))
+	}
 	return errors.Join(errs...)
 }
 
-func (s switches) turnOn(one sysctl) error {
-	path := filepath.Join(s.dir, one.path)
-	value, err := os.ReadFile(path)
+// enabled tells of a host that has IPv6 switched off.
+func (s switches) enabled() error {
+	const key = "ipv6/conf/all/disable_ipv6"
+	if value, err := s.read(key); err == nil && value == "1" {
+		return fmt.Errorf("EnableIPv6 is true in net-conf.json, but IPv6 is switched off on this host; run: sysctl -w %s=0", sysctl{path: key}.key())
+	}
+	return nil
+}
+
+// forwardsOff tells whether a family's packets are not forwarded yet.
+func (s switches) forwardsOff(f subnet.Family) bool {
+	value, err := s.read(needed(f)[0].path)
+	return err == nil && value == "0"
+}
+
+func (s switches) read(path string) (string, error) {
+	value, err := os.ReadFile(filepath.Join(s.dir, path))
+	return strings.TrimSpace(string(value)), err
+}
+
+// turnIfThere turns a device's switch. A device that is not there needs none.
+func (s switches) turnIfThere(one sysctl) error {
+	if _, err := os.Stat(filepath.Join(s.dir, one.path)); err != nil {
+		return nil
+	}
+	return s.turn(one)
+}
+
+func (s switches) turn(one sysctl) error {
+	value, err := s.read(one.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s is missing; %s", one.key(), one.cure)
 	}
@@ -77,41 +148,49 @@ func (s switches) turnOn(one sysctl) error {
 		return fmt.Errorf("read %s: %w", one.key(), err)
 	}
 	// forwarding has more values than one (ip6 accepts 2); only 0 is off.
-	if strings.TrimSpace(string(value)) != "0" {
+	if !slices.Contains(one.off, value) {
 		return nil
 	}
 	// The note comes first: a switch that was turned and not noted could never be turned back. A disk that takes no note is
 	// no reason for a node without a network, and is complained of elsewhere.
-	if !one.device {
-		_ = s.book.note(one.path)
+	if !one.gone {
+		_ = s.book.note(one.path, value)
 	}
-	if err := os.WriteFile(path, []byte("1"), 0o644); err != nil {
-		return fmt.Errorf("%s is 0 and cannot be set here; run: sysctl -w %s=1", one.key(), one.key())
+	if err := os.WriteFile(filepath.Join(s.dir, one.path), []byte(one.on), 0o644); err != nil {
+		return fmt.Errorf("%s is %s and cannot be set here; run: sysctl -w %s=%s", one.key(), value, one.key(), one.on)
 	}
 	return nil
 }
 
-// restore turns off again what ensure turned on in this boot and nobody has changed since. It returns what it turned off.
-func (s switches) restore() ([]string, error) {
-	var off []string
+// restoreAll turns back whatever is in the book.
+func (s switches) restoreAll() ([]string, error) {
+	return s.restore(slices.Sorted(maps.Keys(s.book.noted()))...)
+}
+
+// restore turns back what was turned in this boot and nobody has changed since. It returns what it turned.
+func (s switches) restore(paths ...string) ([]string, error) {
+	var back []string
 	var errs []error
-	for _, path := range s.book.noted() {
-		one := sysctl{path: path}
-		file := filepath.Join(s.dir, path)
-		value, err := os.ReadFile(file)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && strings.TrimSpace(string(value)) != "1" {
-			continue // the module is gone, or somebody has decided otherwise
-		}
-		if err == nil {
-			err = os.WriteFile(file, []byte("0"), 0o644)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("put %s back to 0: %w", one.key(), err))
+	noted := s.book.noted()
+	for _, path := range paths {
+		one, _ := turned(path) // which is what the book is made of
+		was := noted[path]
+		value, err := s.read(path)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && value != one.on {
+			_ = s.book.forget(path) // the module or the device is gone, or somebody has decided otherwise
 			continue
 		}
-		off = append(off, one.key()+"=0")
+		if err == nil {
+			err = os.WriteFile(filepath.Join(s.dir, path), []byte(was), 0o644)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("put %s back to %s: %w", one.key(), was, err))
+			continue
+		}
+		back = append(back, one.key()+"="+was)
+		_ = s.book.forget(path) // one that stays is passed over next time, by its value
 	}
-	return off, errors.Join(errs...)
+	return back, errors.Join(errs...)
 }
 
 // key is the name that sysctl(8) uses: a dot in a device's name is written as a slash there.

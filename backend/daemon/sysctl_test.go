@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weft-cni/weft/backend/mesh"
 	"github.com/weft-cni/weft/subnet"
 )
 
@@ -46,7 +49,7 @@ func TestK07SwitchesAreAsTheyWereFoundAfterAnUninstall(t *testing.T) {
 	}
 	s := book(t, dir)
 	for range 2 { // a restart finds them on, and must not take that for how they were
-		if err := s.ensure([2]bool{true, true}); err != nil {
+		if err := errors.Join(s.ensure(subnet.IPv4), s.ensure(subnet.IPv6)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -54,8 +57,8 @@ func TestK07SwitchesAreAsTheyWereFoundAfterAnUninstall(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "ipv6/conf/all/forwarding"), []byte("2"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	got, err := s.restore()
-	if d := cmp.Diff([]string{"net.ipv4.ip_forward=0", "net.bridge.bridge-nf-call-ip6tables=0"}, got); d != "" || err != nil {
+	got, err := s.restoreAll()
+	if d := cmp.Diff([]string{"net.bridge.bridge-nf-call-ip6tables=0", "net.ipv4.ip_forward=0"}, got); d != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
 	want := [4]string{"0", "1", "2", "0"}
@@ -63,7 +66,7 @@ func TestK07SwitchesAreAsTheyWereFoundAfterAnUninstall(t *testing.T) {
 	if want != have {
 		t.Errorf("want %v, got %v", want, have)
 	}
-	if again, err := s.restore(); err != nil || len(again) > 0 {
+	if again, err := s.restoreAll(); err != nil || len(again) > 0 {
 		t.Errorf("a second time: %v, %v", again, err)
 	}
 }
@@ -71,19 +74,19 @@ func TestK07SwitchesAreAsTheyWereFoundAfterAnUninstall(t *testing.T) {
 func TestTheMemoryOfSwitchesIsVoidAfterABootAndNamesNoOtherFiles(t *testing.T) {
 	dir := procNet(t, map[string]string{"ipv4/ip_forward": "0", "bridge/bridge-nf-call-iptables": "1", "ipv4/other": "1"})
 	s := book(t, dir)
-	if err := s.ensure([2]bool{true, false}); err != nil {
+	if err := s.ensure(subnet.IPv4); err != nil {
 		t.Fatal(err)
 	}
 	later := s
 	later.book.boot = "another"
-	if got, err := later.restore(); err != nil || len(got) > 0 {
+	if got, err := later.restoreAll(); err != nil || len(got) > 0 {
 		t.Errorf("after a boot: %v, %v", got, err)
 	}
-	for _, text := range []string{`{"boot":"` + s.book.boot + `","off":["ipv4/other","../x"]}`, "{", ""} {
+	for _, text := range []string{`{"boot":"` + s.book.boot + `","was":{"ipv4/other":"0","../x":"0","ipv6/conf/../accept_ra":"1"}}`, "{", ""} {
 		if err := os.WriteFile(s.book.file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := s.restore(); err != nil || len(got) > 0 {
+		if got, err := s.restoreAll(); err != nil || len(got) > 0 {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}
 	}
@@ -91,7 +94,7 @@ func TestTheMemoryOfSwitchesIsVoidAfterABootAndNamesNoOtherFiles(t *testing.T) {
 
 func TestD05AMissingModuleIsNamedWithItsCommand(t *testing.T) {
 	dir := procNet(t, map[string]string{"ipv4/ip_forward": "1"})
-	err := book(t, dir).ensure([2]bool{true, false})
+	err := book(t, dir).ensure(subnet.IPv4)
 	if err == nil || !strings.Contains(err.Error(), "modprobe br_netfilter") {
 		t.Errorf("got %v", err)
 	}
@@ -99,7 +102,7 @@ func TestD05AMissingModuleIsNamedWithItsCommand(t *testing.T) {
 
 func TestD05ASwitchThatIsOffIsTurnedOn(t *testing.T) {
 	dir := procNet(t, map[string]string{"ipv4/ip_forward": "0", "bridge/bridge-nf-call-iptables": "0"})
-	if err := book(t, dir).ensure([2]bool{true, false}); err != nil {
+	if err := book(t, dir).ensure(subnet.IPv4); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"ipv4/ip_forward", "bridge/bridge-nf-call-iptables"} {
@@ -111,7 +114,7 @@ func TestD05ASwitchThatIsOffIsTurnedOn(t *testing.T) {
 
 func TestASwitchThatIsOnInAnyWayIsLeftAlone(t *testing.T) {
 	dir := procNet(t, map[string]string{"ipv6/conf/all/forwarding": "2", "bridge/bridge-nf-call-ip6tables": "1"})
-	if err := book(t, dir).ensure([2]bool{false, true}); err != nil {
+	if err := book(t, dir).ensure(subnet.IPv6); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := os.ReadFile(filepath.Join(dir, "ipv6/conf/all/forwarding")); string(got) != "2\n" {
@@ -133,8 +136,10 @@ func TestForwardingOfADeviceThatSomebodyTurnedOffIsTurnedOnAgain(t *testing.T) {
 		"ipv4/conf/flannel.1/forwarding": "0", "ipv4/conf/other/forwarding": "0", "ipv6/conf/flannel.1/forwarding": "0",
 	})
 	s := book(t, dir)
-	if err := s.ensureDevices([2]bool{true, false}, "flannel.1", "gone", ""); err != nil {
-		t.Fatal(err)
+	for _, device := range []string{"flannel.1", "gone"} {
+		if err := s.turnIfThere(forwards(subnet.IPv4, device)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for path, want := range map[string]string{
 		"ipv4/conf/flannel.1/forwarding": "1", "ipv4/conf/other/forwarding": "0", "ipv6/conf/flannel.1/forwarding": "0",
@@ -143,10 +148,70 @@ func TestForwardingOfADeviceThatSomebodyTurnedOffIsTurnedOnAgain(t *testing.T) {
 			t.Errorf("%s is %q, %v; want %s", path, data, err, want)
 		}
 	}
-	if off, err := s.restore(); err != nil || len(off) > 0 {
+	if off, err := s.restoreAll(); err != nil || len(off) > 0 {
 		t.Errorf("an uninstall turns off %v, %v; a device takes its switches with it", off, err)
 	}
 	if got, want := (sysctl{path: "ipv4/conf/flannel.1/forwarding"}).key(), "net.ipv4.conf.flannel/1.forwarding"; got != want {
 		t.Errorf("the switch is called %s, want %s", got, want)
+	}
+}
+
+func TestS04ADeviceThatHearsARouterGoesOnHearingIt(t *testing.T) {
+	files := map[string]string{
+		"ipv6/conf/all/forwarding": "0", "bridge/bridge-nf-call-ip6tables": "1", "ipv6/conf/eth0/accept_ra": "1", "ipv6/conf/eth1/accept_ra": "1",
+	}
+	dir := procNet(t, files)
+	s := book(t, dir)
+	if err := s.ensure(subnet.IPv6, "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	value := func(path string) string { v, _ := s.read(path); return v }
+	if got := value("ipv6/conf/eth0/accept_ra") + value("ipv6/conf/eth1/accept_ra") + value("ipv6/conf/all/forwarding"); got != "211" {
+		t.Errorf("got %s", got)
+	}
+	if _, err := s.restoreAll(); err != nil || value("ipv6/conf/eth0/accept_ra") != "1" {
+		t.Errorf("%v; accept_ra is %s after an uninstall", err, value("ipv6/conf/eth0/accept_ra"))
+	}
+}
+
+func TestS04WhereItCannotGoOnHearingForwardingStaysOff(t *testing.T) {
+	dir := procNet(t, map[string]string{"ipv6/conf/all/forwarding": "0", "bridge/bridge-nf-call-ip6tables": "1"})
+	if err := os.MkdirAll(filepath.Join(dir, "ipv6/conf/eth0/accept_ra"), 0o755); err != nil { // reads as an error
+		t.Fatal(err)
+	}
+	s := book(t, dir)
+	err := s.ensure(subnet.IPv6, "eth0")
+	if err == nil || !strings.Contains(err.Error(), "eth0 has its default route from a router") || !s.forwardsOff(subnet.IPv6) {
+		t.Errorf("%v; forwarding off: %v", err, s.forwardsOff(subnet.IPv6))
+	}
+}
+
+func TestAHostWithoutIPv6IsNamedWithTheCommand(t *testing.T) {
+	dir := procNet(t, map[string]string{"ipv6/conf/all/forwarding": "0", "ipv6/conf/all/disable_ipv6": "1"})
+	if err := book(t, dir).ensure(subnet.IPv6); err == nil || !strings.Contains(err.Error(), "sysctl -w net.ipv6.conf.all.disable_ipv6=0") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTheFilterOfAnUnderlayIsLooseForAsLongAsItHasTo(t *testing.T) {
+	for _, tc := range []struct{ own, all, want string }{{"1", "0", "2"}, {"0", "1", "2"}, {"0", "0", "0"}, {"2", "1", "2"}} {
+		dir := procNet(t, map[string]string{"ipv4/conf/eth0/rp_filter": tc.own, "ipv4/conf/all/rp_filter": tc.all})
+		d := &daemon{}
+		s := book(t, dir)
+		a := applied{Net: mesh.Config{DirectRouting: true, Ends: [2]mesh.End{{PodCIDR: netip.MustParsePrefix("10.244.1.0/24")}}}}
+		a.Underlay[0].Link = "eth0"
+		if err := d.underlayFilter(s, subnet.IPv4, a); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := s.read("ipv4/conf/eth0/rp_filter"); got != tc.want {
+			t.Errorf("%s under %s becomes %s, want %s", tc.own, tc.all, got, tc.want)
+		}
+		a.Net.DirectRouting = false
+		if err := d.underlayFilter(s, subnet.IPv4, a); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := s.read("ipv4/conf/eth0/rp_filter"); got != tc.own {
+			t.Errorf("%s under %s is %s afterwards", tc.own, tc.all, got)
+		}
 	}
 }

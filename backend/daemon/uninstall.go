@@ -33,7 +33,7 @@ func Uninstall(ctx context.Context, cfg Config, log *slog.Logger) error {
 		Files: append(p.runFiles(), p.SubnetFile),
 		Dirs:  []string{filepath.Join(p.CNIData, "flannel"), filepath.Join(p.CNIData, "networks", cni), p.notes()},
 	}
-	off, sysctlErr := switchesOf(p, subnet.Writer{}).restore()
+	off, sysctlErr := switchesOf(p, subnet.Writer{}).restoreAll()
 	logRemoved(log, "sysctl", off)
 	if sysctlErr == nil { // else the memory of what is to be turned off is still needed
 		traces.Dirs = append(traces.Dirs, p.StateDir)

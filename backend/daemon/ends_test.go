@@ -1,0 +1,88 @@
+package daemon
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/subnet"
+)
+
+const dualConf = `{"EnableIPv6": true, "Network": "10.244.0.0/16", "IPv6Network": "fd00:10:244::/48", "Backend": {"Type": "vxlan"}}`
+
+// newDualGround is a ground with a Node and a peer of both families.
+func newDualGround(t *testing.T) *ground {
+	t.Helper()
+	g := newGround(t, dualConf)
+	g.in.snap.Self.PodCIDRs[subnet.IPv6] = netip.MustParsePrefix("fd00:10:244:1::/64")
+	g.in.snap.Peers[0].Endpoints[subnet.IPv6] = subnet.Endpoint{
+		PodCIDR: netip.MustParsePrefix("fd00:10:244:2::/64"), PublicIP: netip.MustParseAddr("fd00:50::2"), MAC: subnet.MAC{2, 0, 0, 0, 6, 102},
+	}
+	return g
+}
+
+// address gives the host an IPv6 address, or takes all away.
+func (g *ground) address(there bool) {
+	g.fake.EditHost(func(h *kernel.Host) {
+		h.Addrs = slices.DeleteFunc(h.Addrs, func(a kernel.HostAddr) bool { return a.Prefix.Addr().Is6() })
+		if there {
+			h.Addrs = append(h.Addrs, kernel.HostAddr{Index: h.Addrs[0].Index, Prefix: netip.MustParsePrefix("fd00:50::1/64"), Permanent: true})
+		}
+	})
+}
+
+func TestAFamilyWithoutAnUnderlayIsNamedAndTheOtherWorks(t *testing.T) {
+	g := newDualGround(t)
+	g.address(false)
+	g.board = newBoard(quiet())
+	g.mustSync(t)
+	if v := g.board.verdict(); v.Ready || !strings.Contains(v.String(), "family: pick the IPv6 underlay") {
+		t.Errorf("the board says %v", v)
+	}
+	if a := g.applied.Load(); !a.uses(subnet.IPv4) || a.uses(subnet.IPv6) || len(g.routes(t)) != 1 {
+		t.Errorf("routes: %v", g.routes(t))
+	}
+	g.address(true)
+	g.mustSync(t)
+	if !g.board.verdict().Ready || len(g.routes(t)) != 2 || g.applied.Load().Plan.PodMTU != 1430 {
+		t.Errorf("MTU %d, routes: %v", g.applied.Load().Plan.PodMTU, g.routes(t))
+	}
+}
+
+func TestAFamilyThatLosesItsUnderlayKeepsWhatIsThere(t *testing.T) {
+	g := newDualGround(t)
+	g.address(true)
+	g.mustSync(t)
+	g.address(false)
+	g.in.snap.Peers = append(g.in.snap.Peers, peer("c", 3))
+	for range 2 {
+		if g.mustSync(t); len(g.routes(t)) != 3 {
+			t.Errorf("routes: %v", g.routes(t))
+		}
+	}
+	again := newDualGround(t) // an agent that starts now
+	again.kernel, again.fake = g.fake, g.fake
+	if own, _ := again.sync(t.Context(), again.in); own != nil || len(g.routes(t)) != 3 {
+		t.Errorf("own %v, routes: %v", own, g.routes(t))
+	}
+}
+
+func TestWhatANodeSpokeBeforeIsReadFromItsNodeAndItsDevices(t *testing.T) {
+	g := newGround(t, plainConf)
+	g.mustSync(t)
+	have, err := g.fake.Dump(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := *g.applied.Load()
+	a.Net.Kind = subnet.HostGW
+	a.Snapshot.Self.BackendType, a.Snapshot.Self.Also = subnet.HostGW, subnet.KindsOf(subnet.IPIP)
+	if got := g.formerKinds(a, have); got != subnet.KindsOf(subnet.VXLAN, subnet.IPIP) {
+		t.Errorf("got %s", got)
+	}
+	if v := formerVXLAN(have); v.VNI != 1 || v.SilentPort != 4789 {
+		t.Errorf("got %+v", v)
+	}
+}

@@ -1,0 +1,120 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/subnet"
+)
+
+// sysctls is the round of the host's switches. What only one family of two lacks does not keep the node from having the other.
+func (d *daemon) sysctls(ctx context.Context) error {
+	conf := d.conf.load()
+	if conf == nil {
+		return errWaitingConf
+	}
+	s := switchesOf(d.cfg.Paths, d.files)
+	var errs [2]error
+	works := false
+	for _, f := range subnet.Families() {
+		if !conf.Enabled[f] {
+			continue
+		}
+		routers, err := d.routers(ctx, s, f)
+		if err == nil {
+			err = s.ensure(f, routers...)
+		}
+		errs[f] = errors.Join(err, d.deviceSwitches(s, f))
+		works = works || errs[f] == nil
+	}
+	all := errors.Join(errs[:]...)
+	if !works {
+		d.board.set(partFamilySwitch, nil)
+		return all
+	}
+	d.board.set(partFamilySwitch, all)
+	return nil
+}
+
+// routers are the devices that have their IPv6 default route from a router. Before forwarding is switched on the host is read
+// for them; later the data plane has seen it.
+func (d *daemon) routers(ctx context.Context, s switches, f subnet.Family) ([]string, error) {
+	switch {
+	case f != subnet.IPv6:
+		return nil, nil
+	case s.forwardsOff(f):
+		host, err := d.plane.kernel.Host(ctx)
+		return routersOf(host), err
+	}
+	if seen := d.plane.routers.Load(); seen != nil {
+		return *seen, nil
+	}
+	return nil, nil
+}
+
+// routersOf finds the devices whose default route was learned from router advertisements.
+func routersOf(host kernel.Host) []string {
+	var names []string
+	for _, r := range host.Routes {
+		if !r.RA || r.Dst.Bits() != 0 {
+			continue
+		}
+		for _, l := range host.Links {
+			if slices.ContainsFunc(r.Hops, func(h kernel.Hop) bool { return h.Index == l.Index }) && !slices.Contains(names, l.Name) {
+				names = append(names, l.Name)
+			}
+		}
+	}
+	return names
+}
+
+// deviceSwitches sets the switches of single devices: those that pods' packets come in by forward, ours listen to no router,
+// and let in what a peer sends by another way than we answer by.
+func (d *daemon) deviceSwitches(s switches, f subnet.Family) error {
+	a := d.plane.applied.Load()
+	if a == nil {
+		return nil // none is known before the first round of the data plane
+	}
+	var errs []error
+	turn := func(one sysctl) { errs = append(errs, s.turnIfThere(one)) }
+	turn(forwards(f, bridge(d.cfg.Paths.CNITemplate())))
+	for _, device := range a.Plan.Devices {
+		turn(forwards(f, device))
+		if f == subnet.IPv6 {
+			turn(deafToRouters(device))
+		} else if s.strict(device) {
+			turn(loose(device, true))
+		}
+	}
+	if under := a.Underlay[f].Link; a.uses(f) {
+		turn(forwards(f, under))
+		errs = append(errs, d.underlayFilter(s, f, *a))
+	}
+	return errors.Join(errs...)
+}
+
+// underlayFilter makes the underlay's reverse path filter loose while a peer may send plain packets that we answer through a
+// tunnel, and strict again afterwards if it was.
+func (d *daemon) underlayFilter(s switches, f subnet.Family, a applied) error {
+	if f != subnet.IPv4 {
+		return nil // IPv6 has none
+	}
+	one := loose(a.Underlay[f].Link, false)
+	switch _, noted := s.book.noted()[one.path]; {
+	case a.mixed() && s.strict(a.Underlay[f].Link):
+		return s.turnIfThere(one)
+	case !a.mixed() && noted:
+		_, err := s.restore(one.path)
+		return err
+	}
+	return nil
+}
+
+// strict tells whether a device drops what it would not answer by itself.
+func (s switches) strict(device string) bool {
+	own, err := s.read(loose(device, true).path)
+	all, _ := s.read(loose("all", true).path)
+	return err == nil && own != "2" && all != "2" && (own == "1" || all == "1")
+}
