@@ -21,7 +21,7 @@ var initScript string
 // programs are those that tests call; each comes with its libraries. One that this machine lacks is missing there too.
 func programs() []string {
 	return []string{
-		"dash", "ip", "bridge", "tc", "ss", "nft", "conntrack", "ipset", "ethtool", "tcpdump", "ping", "nsenter", "unshare", "mount", "umount",
+		"dash", "ip", "bridge", "tc", "ss", "nft", "conntrack", "ipset", "ethtool", "tcpdump", "ping", "nsenter", "unshare", "setpriv", "mount", "umount",
 		"iptables", "iptables-save", "iptables-restore", "iptables-nft", "iptables-nft-save", "iptables-nft-restore",
 		"iptables-legacy", "iptables-legacy-save", "iptables-legacy-restore",
 		"ip6tables", "ip6tables-save", "ip6tables-restore", "ip6tables-nft", "ip6tables-nft-save", "ip6tables-nft-restore",

@@ -11,6 +11,7 @@ mount -t tmpfs tmpfs /dev/shm
 mkdir -p /run/netns /run/lock
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 ip link set lo up
+modprobe br_netfilter # as on every node of Kubernetes
 stty raw -echo -F /dev/ttyS1
 /job/run </dev/null >/dev/ttyS1 2>&1
 echo "rc=$?" >/dev/ttyS2

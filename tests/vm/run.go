@@ -27,6 +27,7 @@ type Job struct {
 	Args    []string      // the program, static, and its arguments
 	Dir     string        // where it starts; this folder is there with all it holds
 	Files   []string      // further files and folders, at the same path
+	Built   string        // folder of what Build made; without one the machine has no go command
 	Env     []string      // KEY=value
 	Timeout time.Duration // of the whole machine
 	Out     io.Writer     // gets standard output and standard error
@@ -76,7 +77,7 @@ func join(to, image string, j Job) error {
 			return err
 		}
 	}
-	if err := a.close(); err != nil {
+	if err := errors.Join(addPrograms(a, j.Built), a.close()); err != nil {
 		return err
 	}
 	return os.WriteFile(to, append(shared, own.Bytes()...), 0o600)

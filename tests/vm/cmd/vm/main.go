@@ -1,5 +1,6 @@
 // Command vm runs a static program on Debian's kernel in a virtual machine: `vm PROGRAM ARGS...`, as `go test -exec` calls it.
-// The folder it is called in is there, and the files that WEFT_VM_FILES names, separated by colons.
+// The folder it is called in is there, and the files that WEFT_VM_FILES names, separated by colons; a folder WEFT_VM_BUILT
+// has what the program asks the go command for.
 package main
 
 import (
@@ -47,6 +48,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	}
 	j := vm.Job{
 		Cache: filepath.Join(cache, "vm"), Args: args, Dir: dir, Timeout: limit, Out: os.Stdout, Log: os.Stderr,
+		Built: os.Getenv("WEFT_VM_BUILT"),
 		Files: strings.FieldsFunc(os.Getenv("WEFT_VM_FILES"), func(r rune) bool { return r == ':' }),
 	}
 	for _, kv := range os.Environ() {
