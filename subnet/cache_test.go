@@ -17,11 +17,15 @@ func kept() Snapshot {
 		ClusterID: "c1",
 		Self: Self{Name: "n1", UID: "u1", Exists: true, PodCIDRs: [2]netip.Prefix{prefix("10.244.1.0/24")},
 			InternalIP: [2]netip.Addr{netip.MustParseAddr("192.168.50.1")}, Announced: map[string]string{"k": "v"},
-			NetworkUnavailable: "False", MAC: [2]MAC{{0x0a, 0, 0, 0, 0, 1}}, Port: 4789},
+			NetworkUnavailable: "False", MAC: [2]MAC{{0x0a, 0, 0, 0, 0, 1}}, VNI: 7, Port: 4789, BackendType: "wireguard", Also: KindsOf("vxlan")},
 		Peers: []Peer{
 			{Name: "n2", UID: "u2", Created: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), BackendType: "vxlan", VNI: 1, Port: 8472,
 				Endpoints: [2]Endpoint{{PodCIDR: prefix("10.244.2.0/24"), PublicIP: netip.MustParseAddr("192.168.50.2"), MAC: MAC{0x0a, 0, 0, 0, 0, 2}}}},
 			{Name: "n3", BackendType: "vxlan", Endpoints: [2]Endpoint{IPv6: {PodCIDR: prefix("fd00:10:244:3::/64"), PublicIP: netip.MustParseAddr("fd00::3")}}},
+			{Name: "n4", BackendType: "wireguard", Also: KindsOf("vxlan", "ipip"), VNI: 7, Port: 4789, Key: Key{1, 2, 3}, WGPorts: [2]uint16{51820, 51821},
+				Endpoints: [2]Endpoint{{PodCIDR: prefix("10.244.4.0/24"), PublicIP: netip.MustParseAddr("192.168.50.4"), MAC: MAC{0x0a, 0, 0, 0, 0, 4}},
+					{PodCIDR: prefix("fd00:10:244:4::/64"), PublicIP: netip.MustParseAddr("fd00::4")}}},
+			{Name: "n5", BackendType: "alloc", Endpoints: [2]Endpoint{{PodCIDR: prefix("10.244.5.0/24"), PublicIP: netip.MustParseAddr("192.168.50.5")}}},
 		},
 		NodeAddrs: []netip.Addr{netip.MustParseAddr("192.168.50.1"), netip.MustParseAddr("192.168.50.2")},
 	}
@@ -37,6 +41,22 @@ func TestAKeptSnapshotComesBackAsItWas(t *testing.T) {
 	got, err := ParseCache(data)
 	if diff := cmp.Diff(kept(), got, comparePrefixes, compareAddrs); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestAKeptSnapshotOfAnOlderReleaseIsRead(t *testing.T) {
+	const old = `{"Version": 1, "Snapshot": {"ClusterID": "c1", "Self": {"Name": "n1", "UID": "u1", "Exists": true,
+		"PodCIDRs": ["10.244.1.0/24", ""], "InternalIP": ["192.168.50.1", ""], "Announced": {"k": "v"}, "NetworkUnavailable": "False",
+		"NodePublicIP": ["", ""], "Overwrite": ["", ""], "PublicIP": ["192.168.50.1", ""], "MAC": ["0a:00:00:00:00:01", ""], "Port": 4789},
+		"Peers": [{"Name": "n2", "UID": "u2", "Created": "2026-01-02T03:04:05Z", "BackendType": "vxlan", "VNI": 1, "Port": 8472,
+			"Endpoints": [{"PodCIDR": "10.244.2.0/24", "PublicIP": "192.168.50.2", "MAC": "0a:00:00:00:00:02"}, {"PodCIDR": "", "PublicIP": "", "MAC": ""}]}],
+		"NodeAddrs": ["192.168.50.1", "192.168.50.2"], "Problems": null}}`
+	got, err := ParseCache([]byte(old))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(kept().Peers[:1], got.Peers, comparePrefixes, compareAddrs); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
