@@ -115,6 +115,7 @@ func (b *Bench) kernelRight(n *Node) error {
 	if err != nil {
 		return err
 	}
+	have.Read, have.Foreign, want.Foreign = time.Time{}, nil, nil // about the host, not ours
 	for name, l := range have.Links {
 		l.Index, l.SoftChecksum = 0, false
 		if !n.known {
