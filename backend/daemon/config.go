@@ -92,12 +92,15 @@ type Paths struct {
 	NetConf    string // net-conf.json
 	SubnetFile string // subnet.env; weft.json lies beside it
 	StateDir   string // /var/lib/weft: what outlives a reboot
-	CNIConf    string // directory of the conflist
-	CNIBin     string // directory of the CNI plugins
-	CNISource  string // where the image keeps its plugins
-	CNIData    string // /var/lib/cni: host-local's reservations, results and the shim's records
-	NetNS      string // directory of named network namespaces
-	SysNet     string // /proc/sys/net of the host
+
+	WireGuardKey string // WIREGUARD_KEY_FILE; "" for a file in StateDir
+
+	CNIConf   string // directory of the conflist
+	CNIBin    string // directory of the CNI plugins
+	CNISource string // where the image keeps its plugins
+	CNIData   string // /var/lib/cni: host-local's reservations, results and the shim's records
+	NetNS     string // directory of named network namespaces
+	SysNet    string // /proc/sys/net of the host
 }
 
 // StatusFile is the agent's word to the shim.

@@ -71,6 +71,7 @@ func newDaemon(cfg Config, log *slog.Logger, conn *kernel.Conn, seams Seams) *da
 		files: subnet.Writer{Disk: seams.Disk}, traffic: traffic.New(traffic.Options{Wrap: seams.NFT}), newConf: make(chan struct{}, 1), connected: make(chan struct{}), seams: seams,
 	}
 	d.plane = &plane{cfg: cfg, log: log.With("loop", partPlane), kernel: seams.kernel(conn), metrics: d.metrics, told: d.told, board: b,
+		keys: newKeys(cfg.Paths, d.files, log),
 		pods: newPodMTU(cfg.Paths.Results(), b, d.metrics)}
 	d.wayMTU = newWayMTU(b, d.metrics)
 	d.conf = &confFile{path: cfg.Paths.NetConf, log: log, changed: func() { poke(d.newConf) }}

@@ -48,7 +48,7 @@ func (p *plane) choose(a *applied, host kernel.Host, have kernel.State) (missing
 		return errors.Join(missed...), errors.Join(taken...)
 	}
 	a.Net.Former = p.formerKinds(*a, have)
-	p.chooseVXLAN(a, have)
+	p.chooseVXLAN(a, host, have)
 	missed = append(missed, p.chooseWireGuard(a, have))
 	return errors.Join(missed...), errors.Join(taken...)
 }
@@ -108,14 +108,18 @@ func (p *plane) formerKinds(a applied, have kernel.State) subnet.Kinds {
 func speaks(c mesh.Config, kind string) bool { return c.Kind == kind || c.Former.Has(kind) }
 
 // chooseVXLAN fills in VNI, port and MACs.
-func (p *plane) chooseVXLAN(a *applied, have kernel.State) {
+func (p *plane) chooseVXLAN(a *applied, host kernel.Host, have kernel.State) {
 	if !speaks(a.Net, subnet.VXLAN) {
 		return
 	}
 	b, self := a.Conf.Backend, a.Snapshot.Self
-	v := mesh.VXLAN{VNI: b.VNI, GBP: b.GBP, Learning: b.Learning, SoftChecksum: b.TxChecksum == subnet.OffloadOff, SilentPort: b.Port}
+	v := mesh.VXLAN{VNI: b.VNI, GBP: b.GBP, Learning: b.Learning, SilentPort: b.Port}
 	if b.Type != subnet.VXLAN {
 		v = formerVXLAN(have)
+	}
+	var why string
+	if v.SoftChecksum, why = softChecksum(b.TxChecksum, a.Underlay, host); v.SoftChecksum {
+		p.told.info("checksums", "the kernel computes the checksums of inner packets and not the network card: "+why)
 	}
 	for _, f := range subnet.Families() {
 		if !a.uses(f) {
@@ -157,7 +161,7 @@ func formerVXLAN(have kernel.State) mesh.VXLAN {
 	v := mesh.VXLAN{VNI: 1}
 	for name, l := range have.Links {
 		if l.Kind == kernel.KindVXLAN && !kernel.IsSpareName(name) {
-			v.VNI, v.SilentPort, v.GBP, v.Learning, v.SoftChecksum = l.VNI, l.Port, l.GBP, l.Learning, l.SoftChecksum
+			v.VNI, v.SilentPort, v.GBP, v.Learning = l.VNI, l.Port, l.GBP, l.Learning
 		}
 	}
 	return v

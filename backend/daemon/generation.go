@@ -17,6 +17,7 @@ import (
 	"github.com/weft-cni/weft/backend/collect"
 	"github.com/weft-cni/weft/backend/install"
 	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/backend/wireguard"
 	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/kube"
 )
@@ -190,7 +191,10 @@ func (g *generation) announce(ctx context.Context, a *applied) error {
 		return nil // nobody to announce to; the api part says so
 	}
 	out := kube.Announcement{
-		BackendType: a.Net.Kind, VNI: a.Net.VXLAN.VNI, Port: a.Net.VXLAN.Port, Ready: g.board.verdictBut(partAnnounce).Ready,
+		BackendType: a.Net.Kind, Also: a.Plan.Also, VNI: a.Net.VXLAN.VNI, Port: a.Net.VXLAN.Port, Ready: g.board.verdictBut(partAnnounce).Ready,
+	}
+	if !a.Net.WireGuard.Key.IsZero() {
+		out.Key, out.WGPorts = wireguard.PublicKey(a.Net.WireGuard.Key), a.Net.WireGuard.Conf.Ports
 	}
 	for _, f := range subnet.Families() {
 		if a.uses(f) {

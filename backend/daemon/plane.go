@@ -27,7 +27,7 @@ type plane struct {
 	metrics *metrics
 	told    *told
 	board   *board // nil: nobody is told
-	keys    wgKey
+	keys    keys
 
 	// Port and MACs are chosen once and kept while we run: a device that comes back is the one the peers know.
 	port   uint16
@@ -68,13 +68,6 @@ func (a *applied) device() string {
 		return a.Plan.Devices[0]
 	}
 	return cmp.Or(a.Underlay[subnet.IPv4].Link, a.Underlay[subnet.IPv6].Link)
-}
-
-// mixed tells whether the cluster has more than one backend: packets of a peer may come by another way than ours go.
-func (a *applied) mixed() bool {
-	return a.Net.DirectRouting || a.Net.Former != 0 || slices.ContainsFunc(a.Snapshot.Peers, func(p subnet.Peer) bool {
-		return p.BackendType != a.Net.Kind || p.Also != 0
-	})
 }
 
 // vxlanPort is the UDP port that our VXLAN devices hear, or 0 while there is none.

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"errors"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weft-cni/weft/backend/mesh"
 	"github.com/weft-cni/weft/subnet"
 )
 
@@ -196,18 +194,14 @@ func TestAHostWithoutIPv6IsNamedWithTheCommand(t *testing.T) {
 func TestTheFilterOfAnUnderlayIsLooseForAsLongAsItHasTo(t *testing.T) {
 	for _, tc := range []struct{ own, all, want string }{{"1", "0", "2"}, {"0", "1", "2"}, {"0", "0", "0"}, {"2", "1", "2"}} {
 		dir := procNet(t, map[string]string{"ipv4/conf/eth0/rp_filter": tc.own, "ipv4/conf/all/rp_filter": tc.all})
-		d := &daemon{}
 		s := book(t, dir)
-		a := applied{Net: mesh.Config{DirectRouting: true, Ends: [2]mesh.End{{PodCIDR: netip.MustParsePrefix("10.244.1.0/24")}}}}
-		a.Underlay[0].Link = "eth0"
-		if err := d.underlayFilter(s, subnet.IPv4, a); err != nil {
+		if err := s.filter([]string{"eth0"}); err != nil {
 			t.Fatal(err)
 		}
 		if got, _ := s.read("ipv4/conf/eth0/rp_filter"); got != tc.want {
 			t.Errorf("%s under %s becomes %s, want %s", tc.own, tc.all, got, tc.want)
 		}
-		a.Net.DirectRouting = false
-		if err := d.underlayFilter(s, subnet.IPv4, a); err != nil {
+		if err := s.filter(nil); err != nil {
 			t.Fatal(err)
 		}
 		if got, _ := s.read("ipv4/conf/eth0/rp_filter"); got != tc.own {

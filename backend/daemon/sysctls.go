@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/subnet"
@@ -88,28 +89,32 @@ func (d *daemon) deviceSwitches(s switches, f subnet.Family) error {
 			turn(loose(device, true))
 		}
 	}
-	if under := a.Underlay[f].Link; a.uses(f) {
-		turn(forwards(f, under))
-		errs = append(errs, d.underlayFilter(s, f, *a))
+	if a.uses(f) {
+		turn(forwards(f, a.Underlay[f].Link))
+	}
+	if f == subnet.IPv4 { // IPv6 has no such filter
+		errs = append(errs, s.filter(a.Plan.Plain))
 	}
 	return errors.Join(errs...)
 }
 
-// underlayFilter makes the underlay's reverse path filter loose while a peer may send plain packets that we answer through a
-// tunnel, and strict again afterwards if it was.
-func (d *daemon) underlayFilter(s switches, f subnet.Family, a applied) error {
-	if f != subnet.IPv4 {
-		return nil // IPv6 has none
+// filter makes the reverse path filter of some devices loose: of the underlay's while a peer may send plain packets that we
+// answer through a tunnel. One that was strict is so again when it is not among them any more.
+func (s switches) filter(plain []string) error {
+	var errs []error
+	for _, device := range plain {
+		if s.strict(device) {
+			errs = append(errs, s.turnIfThere(loose(device, false)))
+		}
 	}
-	one := loose(a.Underlay[f].Link, false)
-	switch _, noted := s.book.noted()[one.path]; {
-	case a.mixed() && s.strict(a.Underlay[f].Link):
-		return s.turnIfThere(one)
-	case !a.mixed() && noted:
-		_, err := s.restore(one.path)
-		return err
+	for path := range s.book.noted() {
+		device, is := strings.CutSuffix(strings.TrimPrefix(path, "ipv4/conf/"), "/rp_filter")
+		if is && !slices.Contains(plain, device) {
+			_, err := s.restore(path)
+			errs = append(errs, err)
+		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // strict tells whether a device drops what it would not answer by itself.

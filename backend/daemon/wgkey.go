@@ -1,26 +1,51 @@
 package daemon
 
 import (
+	"bytes"
+	"log/slog"
 	"maps"
+	"path/filepath"
 	"slices"
 
 	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/backend/wireguard"
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/kube"
+	"github.com/weft-cni/weft/subnet/wgkey"
 )
 
-// wgKey holds the node's WireGuard key once it has been read or made.
-type wgKey struct {
-	load func() (subnet.Secret, error)
+// keys holds the node's WireGuard key once it has been read or made.
+type keys struct {
+	file wgkey.File
+	log  *slog.Logger
 	key  subnet.Secret
 }
 
-// get reads the key, or makes it the first time.
-func (k *wgKey) get() (subnet.Secret, error) {
+func newKeys(p Paths, files subnet.Writer, log *slog.Logger) keys {
+	f := wgkey.In(p.StateDir, filepath.Dir(p.SubnetFile), p.WireGuardKey)
+	f.Writer = files
+	return keys{file: f, log: log}
+}
+
+// get reads the key, or makes it the first time. An older node with the same key has it from the same copy of a machine:
+// nobody sends to us while that is so, and nothing is lost by another key.
+func (k *keys) get(s subnet.Snapshot) (subnet.Secret, error) {
 	if k.key.IsZero() {
-		key, err := k.load()
+		key, note, err := k.file.Load()
 		if err != nil {
 			return subnet.Secret{}, err
 		}
+		if note != "" {
+			k.log.Info(note)
+		}
+		k.key = key
+	}
+	if kube.YieldsKey(s, wireguard.PublicKey(k.key)) {
+		key, err := k.file.Renew()
+		if err != nil {
+			return subnet.Secret{}, err
+		}
+		k.log.Warn("another node has our WireGuard key, as a cloned machine does; made a new one")
 		k.key = key
 	}
 	return k.key, nil
@@ -31,7 +56,7 @@ func (p *plane) chooseWireGuard(a *applied, have kernel.State) error {
 	if !speaks(a.Net, subnet.WireGuard) {
 		return nil
 	}
-	key, err := p.keys.get()
+	key, err := p.keys.get(a.Snapshot)
 	if err != nil {
 		return err
 	}
@@ -46,14 +71,14 @@ func (p *plane) chooseWireGuard(a *applied, have kernel.State) error {
 func formerWireGuard(have kernel.State) subnet.WireGuardConf {
 	c := subnet.WireGuardConf{Mode: subnet.ModeAuto, Ports: [2]uint16{51820, 51821}}
 	for _, f := range subnet.Families() {
-		if l, ok := have.Links[[2]string{"flannel-wg", "flannel-wg-v6"}[f]]; ok {
+		if l, ok := have.Links[kernel.WireGuardName(f)]; ok {
 			c.Ports[f] = l.Port
 			if f == subnet.IPv6 {
 				c.Mode = subnet.ModeSeparate
 			}
 		}
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(have.Peers), func(a, b kernel.WGKey) int { return slices.Compare(a.Key[:], b.Key[:]) }) {
+	for _, k := range slices.SortedFunc(maps.Keys(have.Peers), func(a, b kernel.WGKey) int { return bytes.Compare(a.Key[:], b.Key[:]) }) {
 		if p := have.Peers[k]; !p.PSK.IsZero() {
 			c.PSK = p.PSK // one for all peers
 			break
