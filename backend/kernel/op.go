@@ -2,6 +2,8 @@ package kernel
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/weft-cni/weft/subnet"
 )
@@ -69,15 +71,32 @@ const (
 	RouteDel
 )
 
-// WithoutPruning drops the removals that only tidy up. What remains still ends with every wanted entry in place.
-func WithoutPruning(ops []Op) []Op {
+// WithoutPruning drops the removals that only tidy up: all, or those that may concern one of some families. What remains still
+// ends with every wanted entry in place.
+func WithoutPruning(ops []Op, families ...subnet.Family) []Op {
 	var kept []Op
 	for _, op := range ops {
-		if !op.Prune {
+		f, one := op.family()
+		if !op.Prune || one && len(families) > 0 && !slices.Contains(families, f) {
 			kept = append(kept, op)
 		}
 	}
 	return kept
+}
+
+// family is the family that an Op is about, if it is about one alone.
+func (o Op) family() (subnet.Family, bool) {
+	for _, p := range []netip.Addr{o.Addr.Prefix.Addr(), o.Neigh.IP, o.FDB.Dst, o.Key.Dst.Addr()} {
+		if p.IsValid() {
+			return subnet.FamilyOf(p), true
+		}
+	}
+	for _, f := range subnet.Families() {
+		if name := o.Name + o.FDBKey.Link; name != "" && strings.HasPrefix(name, strings.TrimSuffix(DeviceName(f, 0), "0")) {
+			return f, true
+		}
+	}
+	return 0, false
 }
 
 // Regaining marks the routes that were in place already, by the state that was reached last: a route that is missing now was

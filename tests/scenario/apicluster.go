@@ -135,22 +135,14 @@ func (c *apiCluster) view() []Record {
 	return records
 }
 
-// recordOf reads a Node back. The VNI and the MACs stay in Data unless they are in it as we write them.
+// recordOf reads a Node back.
 func recordOf(n *corev1.Node, prefix kube.Prefix) Record {
 	get := func(key string) string { return n.Annotations[prefix.Key(key)] }
-	r := Record{
-		Name: n.Name, UID: string(n.UID), Created: n.CreationTimestamp.UTC(),
-		Type: get("backend-type"), Port: get("backend-port"), Managed: get("kube-subnet-manager"),
-	}
+	r := Record{Name: n.Name, UID: string(n.UID), Created: n.CreationTimestamp.UTC()}
+	r.read(get)
 	for _, f := range subnet.Families() {
-		ip, data, overwrite := keys(f)
-		h := Half{IP: get(ip), Data: get(data), Overwrite: get(overwrite)}
-		var vni int
-		_, err := fmt.Sscanf(h.Data, `{"VNI":%d,"VtepMAC":%q}`, &vni, &h.MAC)
-		if text := fmt.Sprint(vni); err == nil && (r.VNI == "" || r.VNI == text) {
-			r.VNI, h.Data = text, ""
-		}
-		r.Half[f] = h
+		_, _, overwrite := keys(f)
+		r.Half[f].Overwrite = get(overwrite)
 	}
 	for _, cidr := range n.Spec.PodCIDRs {
 		if p, err := netip.ParsePrefix(cidr); err == nil {

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/kube"
 )
 
 // cluster is the API server of a world.
@@ -84,7 +84,7 @@ func (c *Cluster) change(name string, edit func(*Record) error) error {
 }
 
 // announce is what a running node does to its own Node; without API, or without a Node, it is in vain.
-func (c *Cluster) announce(name string, a Announcement) {
+func (c *Cluster) announce(name string, annotations map[string]string, prefix kube.Prefix) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r, ok := c.records[name]
@@ -92,21 +92,11 @@ func (c *Cluster) announce(name string, a Announcement) {
 		return
 	}
 	was := r
-	r.Port, r.VNI, r.Type, r.Managed = a.Port, a.VNI, "vxlan", "true"
-	for _, f := range subnet.Families() {
-		h := &r.Half[f]
-		*h = Half{CIDR: h.CIDR, Overwrite: h.Overwrite, IP: a.IP[f], MAC: a.MAC[f]}
-	}
+	r.read(func(key string) string { return annotations[prefix.Key(key)] })
 	if r != was {
 		c.records[name] = r
 		c.publish()
 	}
-}
-
-// Announcement is what a node says about itself. A family that it has no part in has neither IP nor MAC.
-type Announcement struct {
-	IP, MAC   [2]string
-	Port, VNI string
 }
 
 func (c *Cluster) remove(name string) error {

@@ -18,11 +18,16 @@ func underlayAddr(f subnet.Family, i int) netip.Addr {
 	return netip.MustParseAddr(in(f, fmt.Sprintf("192.168.%d.%d", 50+i/250, i%250)))
 }
 
+// underlayNet is the one link that all nodes are on.
+func underlayNet(f subnet.Family) netip.Prefix {
+	return netip.PrefixFrom(underlayAddr(f, 1), [2]int{16, 64}[f]).Masked()
+}
+
 // underlayAddrs are those of a lane, with the lengths of the underlay's subnets.
 func underlayAddrs(l lane.Lane, i int) []netip.Prefix {
 	var list []netip.Prefix
 	for _, f := range l.Families() {
-		list = append(list, netip.PrefixFrom(underlayAddr(f, i), [2]int{16, 64}[f]))
+		list = append(list, netip.PrefixFrom(underlayAddr(f, i), underlayNet(f).Bits()))
 	}
 	return list
 }

@@ -72,8 +72,11 @@ func (m *Machine) adopt(node Record) {
 // announced is what is wrong with a machine's announcement, or nil. While the API is away, nothing can be said.
 func (w *World) announced(m *Machine, node Record) error {
 	want := node
-	want.VNI, want.Port = fmt.Sprint(m.settings.VNI), fmt.Sprint(m.settings.Port)
-	want.Type, want.Managed = "vxlan", "true"
+	want.Type, want.Managed = m.settings.kind(), "true"
+	vxlan := want.Type == subnet.VXLAN
+	if want.VNI, want.Port = "", ""; vxlan {
+		want.VNI, want.Port = fmt.Sprint(m.settings.VNI), fmt.Sprint(m.settings.Port)
+	}
 	for _, f := range w.lane.Families() {
 		node.Half[f].Data = "" // holds what VNI and MAC are
 		h, under := node.Half[f], m.box.Underlay(f)
@@ -83,7 +86,10 @@ func (w *World) announced(m *Machine, node Record) error {
 		case under == Underlay{}: // what it announced before
 			want.Half[f] = h
 		default:
-			want.Half[f] = Half{CIDR: h.CIDR, IP: cmp.Or(h.Overwrite, under.Addr.String()), MAC: m.mac[f], Overwrite: h.Overwrite}
+			want.Half[f] = Half{CIDR: h.CIDR, IP: cmp.Or(h.Overwrite, under.Addr.String()), Overwrite: h.Overwrite}
+			if vxlan {
+				want.Half[f].MAC = m.mac[f]
+			}
 		}
 	}
 	if diff := gocmp.Diff(want, node); diff != "" && !w.away {

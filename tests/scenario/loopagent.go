@@ -7,16 +7,16 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/weft-cni/weft/backend"
 	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/backend/mesh"
 	"github.com/weft-cni/weft/backend/underlay"
-	"github.com/weft-cni/weft/backend/vxlan"
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/kube"
 	"github.com/weft-cni/weft/tests/lane"
 )
 
@@ -35,7 +35,10 @@ type loopAgent struct {
 	loop     *backend.Loop
 	stop     context.CancelFunc
 	ended    chan struct{}
-	failure  atomic.Pointer[string] // of the last turn
+	ways     mesh.Ways                        // of the last good turn
+	want     kernel.State                     // of the last good turn
+	failure  atomic.Pointer[string]           // of the last turn
+	problems atomic.Pointer[[]subnet.Problem] // of the last plan
 }
 
 // choice is what counts of a choice of the underlay.
@@ -49,7 +52,7 @@ type choice struct {
 var errNoSnapshot = errors.New("no snapshot yet")
 
 func (a *loopAgent) start(ctx context.Context, settings Settings, mac [2]string) error {
-	a.settings, a.mac, a.under = settings, mac, [2]choice{}
+	a.settings, a.mac, a.under, a.ways, a.want = settings, mac, [2]choice{}, nil, kernel.State{}
 	ctx, a.stop = context.WithCancel(ctx)
 	events, err := a.box.Watch(ctx)
 	if err != nil {
@@ -109,7 +112,11 @@ func (a *loopAgent) sees() bool {
 // complains implements agent: by the snapshot's problems, and by the last turn's error.
 func (a *loopAgent) complains(about, word string) bool {
 	snapshot, _ := a.source.Snapshot()
-	for _, p := range snapshot.Problems {
+	problems := snapshot.Problems
+	if planned := a.problems.Load(); planned != nil {
+		problems = slices.Concat(problems, *planned)
+	}
+	for _, p := range problems {
 		if p.Node == about && (p.Reason == word || word == "") {
 			return true
 		}
@@ -134,29 +141,51 @@ func (a *loopAgent) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	errs := a.choose(snapshot.Self, host)
-	if a.under == [2]choice{} {
-		return backend.Join(errs) // none when it waits for a pod CIDR: what is there stays
-	}
-	a.announce()
-	want, err := a.plan(snapshot)
-	if err != nil {
-		return backend.Join(append(errs, err))
-	}
 	have, err := a.box.Dump(ctx)
 	if err != nil {
 		return err
 	}
-	before := len(errs)
-	for _, op := range kernel.Diff(have, want) {
-		if op.Guard && len(errs) > before {
+	errs := a.choose(snapshot.Self, host)
+	if a.under == [2]choice{} {
+		return backend.Join(errs) // none when it waits for a pod CIDR: what is there stays
+	}
+	cfg, err := a.config(snapshot.Self, have)
+	if err != nil {
+		return backend.Join(append(errs, err))
+	}
+	plan, err := mesh.Plan(mesh.Input{Config: cfg, Snapshot: snapshot, Host: host, Have: have, Last: a.ways, Now: a.source.now()})
+	if err != nil {
+		return backend.Join(append(errs, err))
+	}
+	a.problems.Store(&plan.Problems)
+	a.announce(cfg, plan)
+	applied := a.apply(ctx, kernel.Regaining(kernel.Diff(have, plan.Want), a.want), snapshot.Self)
+	if len(applied) == 0 {
+		a.ways, a.want = plan.Ways, plan.Want
+	}
+	if plan.Again > 0 {
+		time.AfterFunc(plan.Again, a.loop.Poke)
+	}
+	return backend.Join(append(errs, applied...))
+}
+
+// apply carries out the changes. What is there of a family that has no underlay now is not taken away.
+func (a *loopAgent) apply(ctx context.Context, ops []kernel.Op, self subnet.Self) []error {
+	for _, f := range a.lane.Families() {
+		if self.PodCIDRs[f].IsValid() && a.under[f] == (choice{}) {
+			ops = kernel.WithoutPruning(ops, f)
+		}
+	}
+	var errs []error
+	for _, op := range ops {
+		if op.Guard && len(errs) > 0 {
 			continue // pods' packets would have nowhere to go
 		}
 		if err := a.box.Apply(ctx, op); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", op, err))
 		}
 	}
-	return backend.Join(errs)
+	return errs
 }
 
 // choose finds the underlay of each family that the node has a part in. One that has none now keeps what it had, as long as
@@ -183,19 +212,19 @@ func (a *loopAgent) choose(self subnet.Self, host kernel.Host) []error {
 	return errs
 }
 
-// announce says what the node has now.
-func (a *loopAgent) announce() {
-	said := Announcement{Port: strconv.Itoa(int(a.settings.Port)), VNI: strconv.Itoa(int(a.settings.VNI))}
-	for _, f := range a.lane.Families() {
-		if u := a.under[f]; u.Addr.IsValid() {
-			said.IP[f], said.MAC[f] = u.Announced.String(), a.mac[f]
+// config is the own end of the data plane, as the daemon puts it together.
+func (a *loopAgent) config(self subnet.Self, have kernel.State) (mesh.Config, error) {
+	former := append(self.Also.List(), self.BackendType)
+	for _, l := range have.Links {
+		if l.Kind == kernel.KindVXLAN {
+			former = append(former, subnet.VXLAN)
 		}
 	}
-	a.cluster.announce(a.name, said)
-}
-
-func (a *loopAgent) plan(snapshot subnet.Snapshot) (kernel.State, error) {
-	cfg := vxlan.Config{VNI: a.settings.VNI, Port: a.settings.Port, MTU: a.settings.MTU, Networks: networks(a.lane)}
+	kind := a.settings.kind()
+	cfg := mesh.Config{
+		Kind: kind, Former: subnet.KindsOf(former...) &^ subnet.KindsOf(kind, subnet.Alloc), DirectRouting: a.settings.Direct,
+		MTU: a.settings.MTU, Networks: networks(a.lane), VXLAN: mesh.VXLAN{VNI: a.settings.VNI, Port: a.settings.Port},
+	}
 	for _, f := range a.lane.Families() {
 		u := a.under[f]
 		if !u.Addr.IsValid() {
@@ -203,11 +232,23 @@ func (a *loopAgent) plan(snapshot subnet.Snapshot) (kernel.State, error) {
 		}
 		mac, err := subnet.ParseMAC(a.mac[f])
 		if err != nil {
-			return kernel.State{}, err
+			return cfg, err
 		}
-		cfg.VTEPs[f] = vxlan.VTEP{
-			PodCIDR: snapshot.Self.PodCIDRs[f], Local: u.Addr, Parent: u.Index, ParentName: u.Link, UnderlayMTU: u.MTU, MAC: mac,
+		cfg.VXLAN.MACs[f] = mac
+		cfg.Ends[f] = mesh.End{PodCIDR: self.PodCIDRs[f], Local: u.Addr, Parent: u.Index, ParentName: u.Link, UnderlayMTU: u.MTU}
+	}
+	return cfg, nil
+}
+
+// announce says what the node has now.
+func (a *loopAgent) announce(cfg mesh.Config, plan mesh.Result) {
+	said := kube.Announcement{
+		BackendType: cfg.Kind, Also: plan.Also, VNI: cfg.VXLAN.VNI, Port: cfg.VXLAN.Port, MAC: cfg.VXLAN.MACs,
+	}
+	for _, f := range a.lane.Families() {
+		if u := a.under[f]; u.Addr.IsValid() {
+			said.PublicIP[f] = u.Announced
 		}
 	}
-	return vxlan.Plan(cfg, snapshot)
+	a.cluster.announce(a.name, said.Annotations(a.source.rules.Prefix, [2]netip.Addr{}), a.source.rules.Prefix)
 }

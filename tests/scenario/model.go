@@ -69,7 +69,13 @@ type Settings struct {
 	MTU  int // of the underlay, as net-conf's MTU; 0 follows the device
 	// Silent says that the port is written in net-conf.json: then peers that announce none are taken to have it, too.
 	Silent bool
+
+	Backend string // net-conf's Backend.Type; "" is vxlan
+	Direct  bool   // DirectRouting
 }
+
+// kind is the backend's type.
+func (s Settings) kind() string { return cmp.Or(s.Backend, subnet.VXLAN) }
 
 // Underlay is what the model knows of a node's underlay device.
 type Underlay struct {
@@ -78,8 +84,8 @@ type Underlay struct {
 	Addr   netip.Addr
 }
 
-// model says what a node's kernel has to hold of one family, straight from the contract: per peer one route, one neighbour
-// and one forwarding entry. It shares no code with what it judges.
+// model says what a node's kernel has to hold of one family, straight from the contract: per peer one route, and for those that
+// are reached by VXLAN one neighbour and one forwarding entry. It shares no code with what it judges.
 func model(f subnet.Family, self Record, set Settings, under Underlay, records []Record) Tables {
 	var t Tables
 	own, err := netip.ParsePrefix(self.Half[f].CIDR)
@@ -88,16 +94,55 @@ func model(f subnet.Family, self Record, set Settings, under Underlay, records [
 	}
 	device := fmt.Sprintf("%s.%d", [2]string{"flannel", "flannel-v6"}[f], set.VNI)
 	mtu := cmp.Or(set.MTU, under.MTU) - [2]int{50, 70}[f]
-	t.Link = []string{fmt.Sprintf("%s UP mtu %d address %s vxlan id %d local %s dev %s dstport %d nolearning",
-		device, mtu, self.Half[f].MAC, set.VNI, under.Addr, under.Device, set.Port)}
-	t.Addr = []string{fmt.Sprintf("%s/%d dev %s", own.Addr(), own.Addr().BitLen(), device)}
+	if slices.Contains(speaks(self, set.kind()), subnet.VXLAN) {
+		t.Link = []string{fmt.Sprintf("%s UP mtu %d address %s vxlan id %d local %s dev %s dstport %d nolearning",
+			device, mtu, self.Half[f].MAC, set.VNI, under.Addr, under.Device, set.Port)}
+		t.Addr = []string{fmt.Sprintf("%s/%d dev %s", own.Addr(), own.Addr().BitLen(), device)}
+	}
 	for _, r := range peers(f, self.Name, own, records) {
 		cidr, mac, _ := good(f, r)
-		t.Route = append(t.Route, fmt.Sprintf("%s via %s dev %s proto 87 onlink", cidr, cidr.Addr(), device))
-		t.Neigh = append(t.Neigh, fmt.Sprintf("%s dev %s lladdr %s PERMANENT", cidr.Addr(), device, mac))
-		t.FDB = append(t.FDB, fmt.Sprintf("%s dev %s dst %s%s self permanent", mac, device, r.Half[f].IP, port(r, set)))
+		switch way(f, self, set, r) {
+		case subnet.HostGW:
+			t.Route = append(t.Route, fmt.Sprintf("%s via %s dev %s proto 87", cidr, r.Half[f].IP, under.Device))
+		case subnet.VXLAN:
+			t.Route = append(t.Route, fmt.Sprintf("%s via %s dev %s proto 87 onlink", cidr, cidr.Addr(), device))
+			t.Neigh = append(t.Neigh, fmt.Sprintf("%s dev %s lladdr %s PERMANENT", cidr.Addr(), device, mac))
+			t.FDB = append(t.FDB, fmt.Sprintf("%s dev %s dst %s%s self permanent", mac, device, r.Half[f].IP, port(r, set)))
+		}
 	}
 	return t.sorted()
+}
+
+// speaks lists the backends by which a node is reached: its own, and what it says besides.
+func speaks(r Record, own string) []string {
+	list := []string{own}
+	var also []struct{ Type string }
+	if json.Unmarshal([]byte(r.Also), &also) == nil {
+		for _, a := range also {
+			list = append(list, a.Type)
+		}
+	}
+	return list
+}
+
+// way is the backend by which a node reaches a peer: the one that both have, unless DirectRouting of both finds the peer on the
+// link; else the better one of those that both speak. The underlay of the stories is one link.
+func way(f subnet.Family, self Record, set Settings, r Record) string {
+	ours, theirs := speaks(self, set.kind()), speaks(r, r.Type)
+	ip, err := netip.ParseAddr(r.Half[f].IP)
+	onLink := err == nil && underlayNet(f).Contains(ip)
+	order := []string{subnet.HostGW, subnet.VXLAN}
+	if r.Type == set.kind() && !set.Direct {
+		order = []string{r.Type}
+	}
+	for _, kind := range order {
+		flannel := set.Direct && r.Type == subnet.VXLAN && r.Port == "" // does the same, and does not say so
+		hears := slices.Contains(theirs, kind) || kind == subnet.HostGW && flannel
+		if slices.Contains(ours, kind) && hears && (kind != subnet.HostGW || onLink) {
+			return kind
+		}
+	}
+	return ""
 }
 
 // peers are the Nodes that a node sends to in a family: those that say what they have to, and do not claim what an older one
@@ -145,6 +190,7 @@ func oldest(a, b Record) int {
 // port is how bridge shows a peer's UDP port: not at all when it is the device's own. A peer that does not announce
 // one is flannel, which listens on 8472 unless net-conf.json says otherwise.
 func port(r Record, set Settings) string {
+	r.Port = announcedPort(r)
 	peer := cmp.Or(r.Port, "8472")
 	if r.Port == "" && set.Silent {
 		return ""
@@ -153,6 +199,21 @@ func port(r Record, set Settings) string {
 		return ""
 	}
 	return " port " + peer
+}
+
+// announcedPort is the port that a node announces, in the place where it does.
+func announcedPort(r Record) string {
+	var also []struct {
+		Type string
+		Port int
+	}
+	_ = json.Unmarshal([]byte(r.Also), &also) // what cannot be read says nothing
+	for _, a := range also {
+		if a.Type == subnet.VXLAN && a.Port != 0 {
+			return strconv.Itoa(a.Port)
+		}
+	}
+	return r.Port
 }
 
 // good reads what makes a Node a peer in a family.
@@ -168,8 +229,29 @@ func good(f subnet.Family, r Record) (netip.Prefix, subnet.MAC, bool) {
 	}
 	mac, err := subnet.ParseMAC(data.VtepMAC)
 	ip, iperr := netip.ParseAddr(h.IP)
-	ok := err == nil && iperr == nil && subnet.FamilyOf(ip) == f && r.Managed == "true" && r.Type == "vxlan"
-	return cidr, mac, ok
+	ok := iperr == nil && subnet.FamilyOf(ip) == f && r.Managed == "true"
+	switch r.Type {
+	case subnet.VXLAN:
+		return cidr, mac, ok && err == nil
+	case subnet.HostGW: // it may speak VXLAN besides
+		return cidr, alsoMAC(f, r), ok
+	}
+	return cidr, mac, false
+}
+
+// alsoMAC is the MAC of a node that speaks VXLAN besides its own backend.
+func alsoMAC(f subnet.Family, r Record) subnet.MAC {
+	var also []struct {
+		Type         string
+		Data, V6Data struct{ VtepMAC string }
+	}
+	_ = json.Unmarshal([]byte(r.Also), &also) // what cannot be read says nothing
+	for _, a := range also {
+		if mac, err := subnet.ParseMAC([2]string{a.Data.VtepMAC, a.V6Data.VtepMAC}[f]); a.Type == subnet.VXLAN && err == nil {
+			return mac
+		}
+	}
+	return subnet.MAC{}
 }
 
 // lines joins a list as a section of a txtar file holds it.

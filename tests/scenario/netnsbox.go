@@ -25,7 +25,7 @@ type netnsBox struct {
 // newNetnsBox hangs a machine on the fabric.
 func newNetnsBox(t testing.TB, f *nstest.Fabric, addrs []netip.Prefix) (*netnsBox, error) {
 	b := &netnsBox{ns: f.Add(), fabric: f, port: len(f.Nodes), addrs: addrs}
-	b.ns.IP("addr flush dev eth0")
+	b.ns.IP("addr flush dev eth0 scope global") // neighbours are asked for from a link-local one
 	b.number()
 	conn, err := kernel.OpenAt(b.ns.FD())
 	if err != nil {
@@ -123,6 +123,7 @@ type ipLink struct {
 		Data struct {
 			ID       int    `json:"id"`
 			Local    string `json:"local"`
+			Local6   string `json:"local6"`
 			Device   string `json:"link"`
 			Port     int    `json:"port"`
 			Learning bool   `json:"learning"`
@@ -149,7 +150,7 @@ func (l ipLink) String() string {
 	}
 	d := l.Detail.Data
 	return fmt.Sprintf("%s %s mtu %d address %s %s id %d local %s dev %s dstport %d %s",
-		l.Name, state, l.MTU, l.MAC, l.Detail.Kind, d.ID, d.Local, d.Device, d.Port, learning)
+		l.Name, state, l.MTU, l.MAC, l.Detail.Kind, d.ID, d.Local+d.Local6, d.Device, d.Port, learning)
 }
 
 func (h *netnsBox) links() ([]ipLink, error) {

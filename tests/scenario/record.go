@@ -24,6 +24,7 @@ type Record struct {
 	VNI     string
 	Port    string // backend-port; empty as flannel leaves it
 	Managed string // kube-subnet-manager
+	Also    string // backend-also: what it speaks besides, as the annotation has it
 
 	Half [2]Half // by family; the zero value has no part in it
 }
@@ -57,6 +58,7 @@ func (r Record) node(prefix kube.Prefix) *corev1.Node {
 	set("kube-subnet-manager", r.Managed)
 	set("backend-type", r.Type)
 	set("backend-port", r.Port)
+	set("backend-also", r.Also)
 	for _, f := range subnet.Families() {
 		h := r.Half[f]
 		if h == (Half{}) {
@@ -79,9 +81,27 @@ func (r Record) node(prefix kube.Prefix) *corev1.Node {
 	return n
 }
 
+// read takes in what a node writes on its own Node. The VNI and the MACs stay in Data unless they are in it as we write them.
+func (r *Record) read(get func(key string) string) {
+	r.Type, r.Port, r.Managed, r.Also, r.VNI = get("backend-type"), get("backend-port"), get("kube-subnet-manager"), get("backend-also"), ""
+	for _, f := range subnet.Families() {
+		ip, data, _ := keys(f)
+		h := Half{CIDR: r.Half[f].CIDR, Overwrite: r.Half[f].Overwrite, IP: get(ip), Data: get(data)}
+		if h.IP != "" && h.Overwrite != "" {
+			h.IP = h.Overwrite
+		}
+		var vni int
+		_, err := fmt.Sscanf(h.Data, `{"VNI":%d,"VtepMAC":%q}`, &vni, &h.MAC)
+		if text := fmt.Sprint(vni); err == nil && (r.VNI == "" || r.VNI == text) {
+			r.VNI, h.Data = text, ""
+		}
+		r.Half[f] = h
+	}
+}
+
 // set changes one field by its name in a script, and with it the same one of all the families that are named.
 func (r *Record) set(key, value string, families ...subnet.Family) error {
-	fields := map[string]*string{"type": &r.Type, "vni": &r.VNI, "port": &r.Port, "managed": &r.Managed}
+	fields := map[string]*string{"type": &r.Type, "vni": &r.VNI, "port": &r.Port, "managed": &r.Managed, "also": &r.Also}
 	if field, ok := fields[key]; ok {
 		*field = value
 		return nil

@@ -25,7 +25,7 @@ func verbs() map[string]verb {
 		"set":     {"set NAME KEY=VALUE...: change a Node", (*story).set},
 		"leave":   {"leave NAME...: delete Nodes", (*story).leave},
 		"kill":    {"kill NAME...: end daemons at once", (*story).kill},
-		"start":   {"start NAME [vni=N] [port=N] [mtu=N] [mac=M]: start a daemon, with other settings", (*story).start},
+		"start":   {"start NAME [backend=TYPE] [direct=true] [vni=N] [port=N] [mtu=N] [mac=M]: start a daemon, with other settings", (*story).start},
 		"do":      {"do NAME COMMAND...: what somebody else does on a machine", (*story).do},
 		"fail":    {"fail NAME N ERRNO: the daemon's N-th write from now fails", (*story).fail},
 		"api":     {"api away|back", (*story).api},

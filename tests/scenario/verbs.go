@@ -141,6 +141,14 @@ func (m *Machine) set(key, value string, families []subnet.Family) error {
 		}
 		return nil
 	}
+	switch key {
+	case "backend":
+		m.settings.Backend = value
+		return nil
+	case "direct":
+		m.settings.Direct = value == "true"
+		return nil
+	}
 	n, err := strconv.Atoi(value)
 	if err != nil {
 		return err
@@ -153,7 +161,7 @@ func (m *Machine) set(key, value string, families []subnet.Family) error {
 	case "mtu":
 		m.settings.MTU = n
 	default:
-		return fmt.Errorf("%s: want vni, port, mtu or mac", key)
+		return fmt.Errorf("%s: want backend, direct, vni, port, mtu or mac", key)
 	}
 	return nil
 }
