@@ -84,12 +84,13 @@ func (v view) rank(a kernel.HostAddr, w way) rank {
 	return isRegular
 }
 
-// usable lists the addresses of a device that can be a tunnel's own, in the kernel's order.
+// usable lists the addresses of a device that can be a tunnel's own, in the kernel's order. A link-local IPv6 address means
+// nothing without the device that a packet leaves by, so it cannot be told to other nodes.
 func (v view) usable(l kernel.HostLink) []kernel.HostAddr {
 	var list []kernel.HostAddr
 	for _, a := range v.host.Addrs {
 		addr := a.Prefix.Addr()
-		unicast := addr.IsGlobalUnicast() || addr.IsLinkLocalUnicast()
+		unicast := addr.IsGlobalUnicast() || addr.IsLinkLocalUnicast() && addr.Is4()
 		_, pod := v.podNetwork(addr)
 		if a.Index == l.Index && subnet.FamilyOf(addr) == v.opt.Family && unicast && !a.Deprecated && !pod {
 			list = append(list, a)
@@ -104,6 +105,12 @@ func (v view) noAddr(l kernel.HostLink) error {
 		n, pod := v.podNetwork(a.Prefix.Addr())
 		if a.Index == l.Index && subnet.FamilyOf(a.Prefix.Addr()) == v.opt.Family && pod {
 			return fmt.Errorf("address %s of %s lies in the pod network %s", a.Prefix.Addr(), l.Name, n)
+		}
+	}
+	for _, a := range v.host.Addrs {
+		if addr := a.Prefix.Addr(); a.Index == l.Index && a.LinkLocal && subnet.FamilyOf(addr) == v.opt.Family {
+			return fmt.Errorf("%s has no %s address but the link-local %s, which means nothing to other nodes: give it a global or a unique local one",
+				l.Name, v.opt.Family, addr)
 		}
 	}
 	return fmt.Errorf("%s has no usable %s address", l.Name, v.opt.Family)

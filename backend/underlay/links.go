@@ -9,7 +9,7 @@ import (
 )
 
 // ownDevice matches the devices that this kind of overlay makes, ours and flannel's, for all its backends.
-var ownDevice = regexp.MustCompile(`^(flannel(-v6)?(\.[0-9]+|-old)|flannel\.ipip|flannel-wg(-v6)?|flannel[0-9]+)$`)
+var ownDevice = regexp.MustCompile(`^(flannel(-v6)?(\.[0-9]+|\.ipip|-old)|flannel-wg(-v6)?|flannel[0-9]+)$`)
 
 // podBridge is the name of the bridge that the CNI plugin puts the pods on.
 const podBridge = "cni0"

@@ -180,11 +180,12 @@ func TestI05AFloatingAddressIsNotAnnouncedByChance(t *testing.T) {
 func TestI05TheIPv6AddressThatLastsIsTaken(t *testing.T) {
 	base := "link eth0\nroute default6 via fe80::1 dev eth0\naddr eth0 fe80::2/64\n"
 	tests := map[string]struct{ text, want string }{
-		"not the privacy address":           {"addr eth0 fd00::a/64 dynamic temporary\naddr eth0 fd00::b/64 dynamic", "eth0 fd00::b"},
-		"DHCPv6's /128, not privacy":        {"addr eth0 fd00::a/64 dynamic temporary\naddr eth0 fd00::b/128 dynamic", "eth0 fd00::b"},
-		"the static one, not SLAAC":         {"addr eth0 fd00::a/64 dynamic\naddr eth0 fd00::b/64", "eth0 fd00::b"},
-		"not a deprecated one":              {"addr eth0 fd00::a/64 deprecated\naddr eth0 fd00::b/64 dynamic", "eth0 fd00::b"},
-		"link-local when there is no other": {"", "eth0 fe80::2"},
+		"not the privacy address":    {"addr eth0 fd00::a/64 dynamic temporary\naddr eth0 fd00::b/64 dynamic", "eth0 fd00::b"},
+		"DHCPv6's /128, not privacy": {"addr eth0 fd00::a/64 dynamic temporary\naddr eth0 fd00::b/128 dynamic", "eth0 fd00::b"},
+		"the static one, not SLAAC":  {"addr eth0 fd00::a/64 dynamic\naddr eth0 fd00::b/64", "eth0 fd00::b"},
+		"not a deprecated one":       {"addr eth0 fd00::a/64 deprecated\naddr eth0 fd00::b/64 dynamic", "eth0 fd00::b"},
+		"link-local is none": {"", "error: pick the IPv6 underlay: default route: eth0 has no IPv6 address but the link-local fe80::2, " +
+			"which means nothing to other nodes: give it a global or a unique local one: waiting for the host to have one"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -245,6 +246,35 @@ func TestI09TheRegexPicksTheRightNIC(t *testing.T) {
 	}
 }
 
+func TestI07ANewIPv6AddressIsPickedWhenTheOldOneHasLeft(t *testing.T) {
+	before := "link eth0\nroute default6 via fe80::1 dev eth0\naddr eth0 fe80::2/64\naddr eth0 fd00::11/64\n"
+	both := before + "addr eth0 fd00::31/64\n"
+	old := "link eth0\nroute default6 via fe80::1 dev eth0\naddr eth0 fd00::11/64 deprecated\naddr eth0 fd00::31/64\n"
+	after := strings.Replace(before, "fd00::11", "fd00::31", 1)
+	opt := Options{Family: v6, Announced: ip("fd00::11")}
+	for text, want := range map[string]string{before: "eth0 fd00::11", both: "eth0 fd00::11", old: "eth0 fd00::31", after: "eth0 fd00::31"} {
+		if got := pick(t, opt, host(t, text)); got != want {
+			t.Errorf("picked %s, want %s, on\n%s", got, want, text)
+		}
+	}
+}
+
+func TestI05AnIPv6VIPIsNotAnnouncedByChance(t *testing.T) {
+	const base = "link eth0\nroute default6 via fe80::1 dev eth0\naddr eth0 fd00::100/128\naddr eth0 fd00::11/64\n"
+	for name, opt := range map[string]Options{"at the start": {}, "announced once": {Announced: ip("fd00::100")}} {
+		opt.Family = v6
+		if got := pick(t, opt, host(t, base)); got != "eth0 fd00::11" {
+			t.Errorf("%s: picked %s", name, got)
+		}
+	}
+	for name, opt := range map[string]Options{"named": {Iface: []string{"fd00::100"}}, "the InternalIP": {InternalIP: ip("fd00::100")}} {
+		opt.Family = v6
+		if got := pick(t, opt, host(t, base)); got != "eth0 fd00::100" {
+			t.Errorf("%s: picked %s", name, got)
+		}
+	}
+}
+
 func TestI11AnInterfaceThatIsNotThereIsWaitedForAndTakenWhenItComes(t *testing.T) {
 	opt := Options{Iface: []string{"wg0"}}
 	const base = "link lo\nlink eth0\naddr eth0 10.0.0.11/24\nroute default via 10.0.0.1 dev eth0\n"
@@ -276,16 +306,49 @@ func TestI11AnInterfaceThatIsNotThereIsWaitedForAndTakenWhenItComes(t *testing.T
 }
 
 func TestI12AnAddressOfOneFamilySettlesTheInterfaceForTheOther(t *testing.T) {
-	if got := pick(t, Options{Family: v6, Iface: []string{"192.168.0.11"}}, host(t, twoNICs)); got != "eth1 fd00:5::11" {
-		t.Errorf("picked %s", got)
-	}
-	if got := pick(t, Options{Iface: []string{"fd00:5::11"}}, host(t, twoNICs)); got != "eth1 192.168.0.11" {
-		t.Errorf("picked %s", got)
-	}
-	want := "error: pick the IPv6 underlay: --iface=10.0.0.11: eth0 has no usable IPv6 address: waiting for the host to have one"
-	got := pick(t, Options{Family: v6, Iface: []string{"10.0.0.11"}}, host(t, "link eth0\naddr eth0 10.0.0.11/24"))
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+	const apart = `
+		link eth0
+		addr eth0 10.0.0.11/24
+		link eth1
+		addr eth1 fd00:5::11/64
+		addr eth1 fe80::2/64
+		route 10.0.0.0/24 dev eth0
+		route default6 via fe80::1 dev eth1
+		link eth2
+	`
+	const yet = ": waiting for the host to have one"
+	for name, c := range map[string]struct {
+		opt  Options
+		host string
+		want string
+	}{
+		"IPv4's for IPv6":                 {Options{Family: v6, Iface: []string{"192.168.0.11"}}, twoNICs, "eth1 fd00:5::11"},
+		"IPv6's for IPv4":                 {Options{Iface: []string{"fd00:5::11"}}, twoNICs, "eth1 192.168.0.11"},
+		"with a public IP of the family":  {Options{Family: v6, Iface: []string{"192.168.0.11"}, PublicIP: ip("fd00:5::11")}, twoNICs, "eth1 fd00:5::11"},
+		"a public IP each, IPv4":          {Options{PublicIP: ip("192.168.0.11")}, twoNICs, "eth1 192.168.0.11"},
+		"a public IP each, IPv6":          {Options{Family: v6, PublicIP: ip("fd00:2::15")}, twoNICs, "eth0 fd00:2::15"},
+		"an address each, IPv4":           {Options{Iface: []string{"192.168.0.11", "fd00:2::15"}}, twoNICs, "eth1 192.168.0.11"},
+		"an address each, IPv6":           {Options{Family: v6, Iface: []string{"192.168.0.11", "fd00:2::15"}}, twoNICs, "eth0 fd00:2::15"},
+		"a name each, IPv4":               {Options{Iface: []string{"eth0", "eth1"}}, apart, "eth0 10.0.0.11"},
+		"a name each, IPv6":               {Options{Family: v6, Iface: []string{"eth0", "eth1"}}, apart, "eth1 fd00:5::11"},
+		"IPv6 has a device of its own":    {Options{Family: v6, Iface: []string{"10.0.0.11"}}, apart, "eth1 fd00:5::11"},
+		"by the way to a host of IPv4":    {Options{Family: v6, CanReach: "192.168.0.99"}, twoNICs, "eth1 fd00:5::11"},
+		"by the way to an IPv6 neighbour": {Options{CanReach: "fd00:5::99"}, twoNICs + "route fd00:5::/64 dev eth1", "eth1 192.168.0.11"},
+		"that way has no IPv6":            {Options{Family: v6, CanReach: "10.0.0.99"}, apart, "eth1 fd00:5::11"},
+		"no IPv6 anywhere": {Options{Family: v6, Iface: []string{"10.0.0.11"}}, "link eth0\naddr eth0 10.0.0.11/24",
+			"error: pick the IPv6 underlay: --iface=10.0.0.11: eth0 has no usable IPv6 address; default route: unable to find default route for IPv6 in the main table" + yet},
+		"a device to come is waited for": {Options{Family: v6, Iface: []string{"10.0.0.12"}}, apart,
+			"error: pick the IPv6 underlay: --iface=10.0.0.12: no interface has the address 10.0.0.12; default route: nothing is said of IPv6 but 10.0.0.12: no interface has the address 10.0.0.12" + yet},
+		"a link-local address": {Options{Family: v6, Iface: []string{"fe80::2"}}, apart,
+			`error: pick the IPv6 underlay: --iface=fe80::2: "fe80::2" is not an address that other nodes can send to: the options need a change`},
+		"a link-local public address": {Options{Family: v6, PublicIP: ip("fe80::2")}, apart,
+			`error: pick the IPv6 underlay: --public-ip: "fe80::2" is not an address that other nodes can send to: the options need a change`},
+		"a name with a link-local address alone": {Options{Family: v6, Iface: []string{"eth2"}}, apart + "addr eth2 fe80::3/64",
+			"error: pick the IPv6 underlay: --iface=eth2: eth2 has no IPv6 address but the link-local fe80::3, which means nothing to other nodes: give it a global or a unique local one" + yet},
+	} {
+		if diff := cmp.Diff(c.want, pick(t, c.opt, host(t, c.host))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }
 

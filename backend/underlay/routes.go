@@ -18,7 +18,7 @@ const unicast = "unicast"
 // the first device that can carry a tunnel.
 func (v view) byDefault() (choice, error) {
 	var against []string
-	for _, r := range v.routesTo(func(dst netip.Prefix) bool { return dst.Bits() == 0 }) {
+	for _, r := range v.routesTo(v.opt.Family, func(dst netip.Prefix) bool { return dst.Bits() == 0 }) {
 		found, err := v.follow(r, netip.Addr{})
 		if err == nil {
 			found.why = fmt.Sprintf("%s, metric %d", found.why, r.Metric)
@@ -43,25 +43,27 @@ func byTarget(text string) func(view) (choice, error) {
 }
 
 func (v view) byRoute(target netip.Addr) (choice, error) {
-	if subnet.FamilyOf(target) != v.opt.Family {
-		return choice{}, mistake(fmt.Sprintf("it is no %s address", v.opt.Family))
-	}
 	if found, err := v.byAddr(target); err == nil {
 		return found, nil // an own address: the kernel would answer with the loopback
 	}
-	matching := v.routesTo(func(dst netip.Prefix) bool { return dst.Contains(target) })
+	f := subnet.FamilyOf(target)
+	matching := v.routesTo(f, func(dst netip.Prefix) bool { return dst.Contains(target) })
 	slices.SortStableFunc(matching, func(a, b kernel.HostRoute) int { return cmp.Compare(b.Dst.Bits(), a.Dst.Bits()) })
 	if len(matching) == 0 {
 		return choice{}, fmt.Errorf("no route to it in the main table")
 	}
-	return v.follow(matching[0], target) // and no other: a worse route would not be taken by the kernel either
+	found, err := v.follow(matching[0], target) // and no other: a worse route would not be taken by the kernel either
+	if f != v.opt.Family {
+		found.way = nil // it says nothing of our family but the device
+	}
+	return found, err
 }
 
-// routesTo lists the routes of the family whose destination is wanted, lowest metric first.
-func (v view) routesTo(want func(dst netip.Prefix) bool) []kernel.HostRoute {
+// routesTo lists the routes of a family whose destination is wanted, lowest metric first.
+func (v view) routesTo(f subnet.Family, want func(dst netip.Prefix) bool) []kernel.HostRoute {
 	var list []kernel.HostRoute
 	for _, r := range v.host.Routes {
-		if subnet.FamilyOf(r.Dst.Addr()) == v.opt.Family && want(r.Dst) {
+		if subnet.FamilyOf(r.Dst.Addr()) == f && want(r.Dst) {
 			list = append(list, r)
 		}
 	}
@@ -102,7 +104,7 @@ func (v view) follow(r kernel.HostRoute, target netip.Addr) (choice, error) {
 // defaultWay gives the preferred source and the gateways of the default routes through a device.
 func (v view) defaultWay(index int) *way {
 	w := &way{}
-	for _, r := range v.routesTo(func(dst netip.Prefix) bool { return dst.Bits() == 0 }) {
+	for _, r := range v.routesTo(v.opt.Family, func(dst netip.Prefix) bool { return dst.Bits() == 0 }) {
 		for _, hop := range r.Hops {
 			if hop.Index != index {
 				continue

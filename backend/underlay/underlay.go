@@ -60,6 +60,9 @@ func Pick(opt Options, host kernel.Host) (Underlay, error) {
 		return Underlay{}, fmt.Errorf("pick the %s underlay: --iface-from=%s: want %q or nothing: %w",
 			opt.Family, opt.From, FromInternalIP, ErrOptions)
 	}
+	if public, source := opt.public(); public.IsValid() && subnet.CheckPublicIP(opt.Family, public) != nil {
+		return Underlay{}, fmt.Errorf("pick the %s underlay: %s: %w: %w", opt.Family, source, subnet.CheckPublicIP(opt.Family, public), ErrOptions)
+	}
 	var against []string
 	sentinel := ErrOptions
 	v := newView(opt, host)

@@ -135,9 +135,9 @@ func TestErrorsNameEachCandidateAndWhatToDo(t *testing.T) {
 			"pick the IPv4 underlay: --iface-regex=(eth: error parsing regexp: missing closing ): `(eth`: " +
 				"the options need a change",
 		},
-		"can-reach of the other family": {
-			Options{CanReach: "fd00::1"}, ErrOptions,
-			"pick the IPv4 underlay: --iface-can-reach=fd00::1: it is no IPv4 address: the options need a change",
+		"can-reach a name": {
+			Options{CanReach: "example.org"}, ErrOptions,
+			"pick the IPv4 underlay: --iface-can-reach=example.org: want an address: the options need a change",
 		},
 		"unknown way to choose": {
 			Options{From: "external-ip"}, ErrOptions,
@@ -356,5 +356,13 @@ func TestAnAddressInThePodNetworkIsNeverTheUnderlay(t *testing.T) {
 	text += "addr eth0 10.0.0.11/24\n"
 	if got := pick(t, Options{}, host(t, text)); got != "eth0 10.0.0.11" {
 		t.Errorf("picked %s, want the address outside the pod network", got)
+	}
+}
+
+func TestNoDeviceOfOursCarriesATunnel(t *testing.T) {
+	for _, name := range []string{"flannel.1", "flannel.0", "flannel-v6.4096", "flannel-old", "flannel-wg", "flannel-wg-v6", "flannel.ipip", "flannel-v6.ipip", "flannel0"} {
+		if got := pick(t, Options{Iface: []string{name}}, host(t, "link "+name+"\naddr "+name+" 10.0.0.1/24")); !strings.Contains(got, "is a tunnel device of this overlay") {
+			t.Errorf("%s: %s", name, got)
+		}
 	}
 }
