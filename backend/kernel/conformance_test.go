@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,11 +33,19 @@ func ok(ops ...kernel.Op) []step {
 
 // conformance is what Fake and Conn have to agree on: each script starts on an empty host whose eth0 has the index
 // parent, and ends in a state.
-func conformance(parent int) []struct {
+func conformance(parent int) []conformanceRow {
+	return slices.Concat(vxlanManners(parent), wireGuardManners(parent), tunnelManners(parent))
+}
+
+// conformanceRow is one script. kinds are the kinds of device that a kernel has to know for it, besides VXLAN.
+type conformanceRow struct {
 	name  string
 	steps []step
 	want  string
-} {
+	kinds []string
+}
+
+func vxlanManners(parent int) []conformanceRow {
 	l, l6 := link(parent), link6(parent)
 	first := ok(linkAdd(dev, l), addr(kernel.AddrSet, dev, "10.244.1.0/32"))
 	peer := ok(
@@ -51,14 +60,12 @@ func conformance(parent int) []struct {
 		fdbText   = "fdb 0a:00:00:00:00:02 dev flannel.1 dst 192.168.50.2 self permanent\n"
 		routeText = "route 10.244.2.0/24 via 10.244.2.0 dev flannel.1 proto 87 onlink\n"
 	)
-	type row = struct {
+	down := linkSet(dev, with(l, func(l *kernel.Link) { l.Up = false }))
+	rows := []struct {
 		name  string
 		steps []step
 		want  string
-	}
-	then := func(before []step, more ...step) []step { return append(before[:len(before):len(before)], more...) }
-	down := linkSet(dev, with(l, func(l *kernel.Link) { l.Up = false }))
-	return []row{
+	}{
 		{"one peer", both, linkText + addrText + neighText + fdbText + routeText},
 		{"all set twice", then(both, both[1:]...), linkText + addrText + neighText + fdbText + routeText},
 		{"a device cannot be made twice", then(first, step{linkAdd(dev, l), unix.EEXIST}), linkText + addrText},
@@ -144,13 +151,23 @@ func conformance(parent int) []struct {
 			Kind: kernel.RouteSet, Key: kernel.RouteKey{Dst: netip.MustParsePrefix("10.244.1.0/24"), Metric: 1<<32 - 1},
 			Route: kernel.Route{Ours: true, Type: "blackhole"}}), "route blackhole 10.244.1.0/24 proto 87 metric 4294967295\n"},
 	}
+	var all []conformanceRow
+	for _, r := range rows {
+		all = append(all, conformanceRow{name: r.name, steps: r.steps, want: r.want})
+	}
+	return all
+}
+
+// then makes a longer script of one.
+func then(before []step, more ...step) []step {
+	return append(before[:len(before):len(before)], more...)
 }
 
 // conform runs the table on a kernel; start gives an empty host and the index of its eth0.
-func conform(t *testing.T, start func(t *testing.T) (kernel.Kernel, int)) {
+func conform(t *testing.T, start func(t *testing.T, kinds ...string) (kernel.Kernel, int)) {
 	for i, row := range conformance(2) {
 		t.Run(strings.ReplaceAll(row.name, " ", "_"), func(t *testing.T) {
-			k, parent := start(t)
+			k, parent := start(t, row.kinds...)
 			for n, s := range conformance(parent)[i].steps {
 				err := k.Apply(t.Context(), s.op)
 				if s.want == nil && err != nil || s.want != nil && !errors.Is(err, s.want) {
@@ -170,7 +187,7 @@ func text(s kernel.State, parent int) string {
 }
 
 func TestTheFakeHasTheKernelsManners(t *testing.T) {
-	conform(t, func(*testing.T) (kernel.Kernel, int) { return kernel.NewFake(), 2 })
+	conform(t, func(*testing.T, ...string) (kernel.Kernel, int) { return kernel.NewFake(), 2 })
 }
 
 // randomOp draws an Op of a small world, so that collisions are frequent.

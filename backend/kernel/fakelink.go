@@ -157,8 +157,9 @@ func (f *Fake) setPeer(op Op) error {
 		case !r.IsValid():
 		case peer.Allowed[i].IsValid():
 			peer.More++
+			fallthrough
 		default:
-			peer.Allowed[i] = r
+			peer.Allowed[i] = r // the oldest comes first
 		}
 	}
 	f.state.Peers[op.PeerKey] = peer

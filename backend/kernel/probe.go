@@ -3,6 +3,7 @@ package kernel
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -35,15 +36,26 @@ const rtmGetNexthop = 106
 
 // Probe asks the running kernel for its features, instead of guessing from its version: distributions backport, and
 // leave modules out. Nothing is made or changed: a question that a kernel with the feature refuses for another reason
-// than one without it is as good as a trial.
-func (c *Conn) Probe(ctx context.Context) []Feature {
-	probes := []struct {
+// than one without it is as good as a trial. Kinds of device beyond VXLAN are asked for by name only, since the question
+// loads the kind's module, and some modules come with a device.
+func (c *Conn) Probe(ctx context.Context, kinds ...string) []Feature {
+	type probe struct {
 		name string
 		ask  func() error
 		yes  error // the refusal that only a kernel with the feature gives
-	}{
-		{"vxlan", c.askVXLAN, unix.ERANGE},
+	}
+	probes := []probe{
+		{KindVXLAN, func() error { return c.askKind(KindVXLAN, nl.IFLA_VXLAN_ID, nl.Uint32Attr(1<<24)) }, unix.ERANGE}, // a VNI of 25 bits
 		{"nexthop objects", c.askNexthops, nil},
+	}
+	for _, kind := range kinds {
+		ask := func() error { return c.askKind(kind, nl.IFLA_IPTUN_PROTO, nl.Uint8Attr(noProtocol)) }
+		switch kind {
+		case KindWireGuard:
+			probes = append(probes, probe{kind, c.askWireGuard, nil})
+		case KindIPIP, KindIP6Tnl:
+			probes = append(probes, probe{kind, ask, unix.EINVAL})
+		}
 	}
 	var found []Feature
 	for _, p := range probes {
@@ -66,15 +78,27 @@ func finding(name string, err, yes error) Feature {
 	return Feature{Name: name, Support: CannotTell, Err: err}
 }
 
-// askVXLAN asks for a device with a VNI of 25 bits. The module, loaded by the kernel if need be, answers ERANGE.
-func (c *Conn) askVXLAN() error {
+// noProtocol is the number of ICMP, which no tunnel carries.
+const noProtocol = 1
+
+// askKind asks for a device of a kind with a property that it cannot have. The module, loaded by the kernel if need be, says so.
+func (c *Conn) askKind(kind string, property int, value []byte) error {
 	req := c.request(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
 	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
 	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
-	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("vxlan"))
-	info.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(nl.IFLA_VXLAN_ID, nl.Uint32Attr(1<<24))
+	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(kind))
+	info.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(property, value)
 	req.AddData(info)
 	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
+// askWireGuard asks for the netlink family that comes with the module.
+func (c *Conn) askWireGuard() error {
+	_, err := c.genericFamily(unix.WG_GENL_NAME)
+	if errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("%w: %w", unix.EOPNOTSUPP, err)
+	}
 	return err
 }
 

@@ -12,6 +12,10 @@ import (
 const (
 	dev  = "flannel.1"
 	dev6 = "flannel-v6.1"
+	wg   = "flannel-wg"
+	wg6  = "flannel-wg-v6"
+	tun  = "flannel.ipip"
+	tun6 = "flannel-v6.ipip"
 )
 
 func mac(last byte) subnet.MAC { return subnet.MAC{0x0a, 0, 0, 0, 0, last} }
@@ -128,5 +132,52 @@ func underlay(f subnet.Family, i int) netip.Addr {
 // replaced marks an Op as one on a key that is ours.
 func replaced(op kernel.Op) kernel.Op {
 	op.Replace = true
+	return op
+}
+
+// secret is a private key as the kernel keeps it.
+func secret(last byte) subnet.Secret { return subnet.Secret{0: 8, 30: last, 31: 64} }
+
+func pub(last byte) subnet.Key { return subnet.Key{0: 9, 30: last, 31: 1} }
+
+func wgLink() kernel.Link {
+	return kernel.Link{Kind: kernel.KindWireGuard, Port: 51820, MTU: 1420, Key: secret(1), Up: true}
+}
+
+func tunLink(f subnet.Family) kernel.Link {
+	l := kernel.Link{Kind: kernel.TunnelKind(f), Local: underlay(f, 1), MTU: 1480, Up: true}
+	if f == subnet.IPv6 {
+		l.MTU = 1460
+	}
+	return l
+}
+
+// peerSet makes peer number i the owner of pod ranges.
+func peerSet(link string, key subnet.Key, i int, ranges ...string) kernel.Op {
+	p := kernel.WGPeer{Endpoint: netip.AddrPortFrom(underlay(subnet.IPv4, i), 51820)}
+	for _, r := range ranges {
+		prefix := netip.MustParsePrefix(r)
+		p.Allowed[subnet.FamilyOf(prefix.Addr())] = prefix
+	}
+	return kernel.Op{Kind: kernel.PeerSet, PeerKey: kernel.WGKey{Link: link, Key: key}, Peer: p}
+}
+
+func peerDel(link string, key subnet.Key) kernel.Op {
+	return kernel.Op{Kind: kernel.PeerDel, PeerKey: kernel.WGKey{Link: link, Key: key}}
+}
+
+// changed returns a changed copy of an Op.
+func changed(op kernel.Op, change func(op *kernel.Op)) kernel.Op {
+	change(&op)
+	return op
+}
+
+// hop is a route of ours with or without a gateway.
+func hop(kind kernel.OpKind, link, dst, via string, onlink bool) kernel.Op {
+	op := route(kind, link, dst, "::")
+	op.Route.Via, op.Route.Onlink = netip.Addr{}, onlink
+	if via != "" {
+		op.Route.Via = netip.MustParseAddr(via)
+	}
 	return op
 }
