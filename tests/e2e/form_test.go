@@ -32,7 +32,7 @@ func shortNames() []string {
 		"TestSubnetEnvIsFlannelsByteForByte",
 		"TestTheDeviceIsAsTheContractSays",
 		"TestTheKernelsHoldExactlyTheirPeers",
-		"TestEachPairGoesTheWayThatTheConfigurationSays",
+		"TestEveryPairGoesTheWayThatTheConfigurationSays",
 		"TestEveryPairOfNodesCarriesPingsUpToTheMTU",
 		"TestN13ThePodsAddressIsKeptBetweenPods",
 		"TestAPodReachesTheOutsideUnderItsNodesAddress",
@@ -51,7 +51,7 @@ func partedNames() []string {
 		"TestTheAnnotationsAreFlannels",
 		"TestSubnetEnvIsFlannelsByteForByte",
 		"TestTheKernelsHoldExactlyTheirPeers",
-		"TestEachPairGoesTheWayThatTheConfigurationSays",
+		"TestEveryPairGoesTheWayThatTheConfigurationSays",
 		"TestAPeerThatNoBackendReachesIsNamedWithTheReason",
 	}
 }
