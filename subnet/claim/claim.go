@@ -89,7 +89,7 @@ type getter func(key string) (string, bool)
 
 // read takes in the families, and what both have in common.
 func (c *Claim) read(node Node, rules Rules, speech Speech, get getter) {
-	cidrs, cidrErr := podCIDRs(node)
+	cidrs, cidrErrs := podCIDRs(node)
 	port, portErr := backendPort(get(KeyBackendPort))
 	if c.Peer.BackendType == subnet.VXLAN {
 		speech.Port = port
@@ -97,14 +97,16 @@ func (c *Claim) read(node Node, rules Rules, speech Speech, get getter) {
 		portErr = nil // it says nothing then
 	}
 	for _, f := range subnet.Families() {
-		if rules.Networks[f].IsValid() {
+		switch err := cidrErrs[f]; {
+		case !rules.Networks[f].IsValid():
+		case err != nil:
+			c.Bad[f] = true
+			c.problem(ReasonBadPodCIDR, "%v", err)
+		default:
 			speech = c.family(f, rules, cidrs[f], speech, get)
 		}
 	}
 	c.Peer.VNI, c.Peer.Port, c.Peer.Key, c.Peer.WGPorts = speech.VNI, speech.Port, speech.Key, speech.WGPorts
-	if cidrErr != nil {
-		c.spoil(ReasonBadPodCIDR, rules, cidrErr)
-	}
 	if portErr != nil {
 		c.spoil(ReasonBadBackendPort, rules, portErr)
 	}

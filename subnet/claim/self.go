@@ -22,8 +22,12 @@ func ParseSelf(node Node, prefix Prefix) (subnet.Self, []subnet.Problem) {
 		}
 	}
 	var err error
-	if s.PodCIDRs, err = podCIDRs(node); err != nil {
-		problem(ReasonBadPodCIDR, "%v", err)
+	var cidrErrs [2]error
+	s.PodCIDRs, cidrErrs = podCIDRs(node)
+	for f, err := range cidrErrs {
+		if err != nil && (f == 0 || cidrErrs[0] == nil || err.Error() != cidrErrs[0].Error()) {
+			problem(ReasonBadPodCIDR, "%v", err)
+		}
 	}
 	s.NetworkUnavailable = node.NetworkUnavailable
 	speech, err := heard(s.Announced, prefix)

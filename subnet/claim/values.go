@@ -11,34 +11,45 @@ import (
 	"github.com/weft-cni/weft/subnet"
 )
 
-// podCIDRs reads spec.podCIDRs, or spec.podCIDR when that is empty: at most one masked range of each family.
-func podCIDRs(node Node) ([2]netip.Prefix, error) {
+// podCIDRs reads spec.podCIDRs, or spec.podCIDR when that is empty: at most one masked range of each family. A range that
+// cannot be used is an error of its family, and no matter of the other one's.
+func podCIDRs(node Node) (out [2]netip.Prefix, errs [2]error) {
 	list := node.PodCIDRs
 	if len(list) == 0 && node.PodCIDR != "" {
 		list = []string{node.PodCIDR}
 	}
-	var out [2]netip.Prefix
 	if len(list) > 2 {
-		return out, fmt.Errorf("it has %d pod CIDRs: want one of each family", len(list))
+		err := fmt.Errorf("it has %d pod CIDRs: want one of each family", len(list))
+		return out, [2]error{err, err}
 	}
 	for _, s := range list {
-		p, err := netip.ParsePrefix(s)
-		if err != nil || p.Addr().Is4In6() {
-			return [2]netip.Prefix{}, fmt.Errorf("pod CIDR %.60q is not a CIDR", s)
+		f := subnet.IPv4
+		if strings.Contains(s, ":") {
+			f = subnet.IPv6
 		}
-		if p != p.Masked() {
-			return [2]netip.Prefix{}, fmt.Errorf("pod CIDR %s has host bits set: re-create the Node with %s", p, p.Masked())
+		p, err := podCIDR(s)
+		if err == nil && out[f].IsValid() {
+			err = fmt.Errorf("it has two %v pod CIDRs, %s and %s: want one of each family", f, out[f], p)
 		}
-		if p.Bits() > p.Addr().BitLen()-2 {
-			return [2]netip.Prefix{}, fmt.Errorf("pod CIDR %s has no room for a pod", p)
+		if out[f] = p; err != nil {
+			out[f], errs[f] = netip.Prefix{}, err
 		}
-		f := subnet.FamilyOf(p.Addr())
-		if out[f].IsValid() {
-			return [2]netip.Prefix{}, fmt.Errorf("it has two %v pod CIDRs, %s and %s: want one of each family", f, out[f], p)
-		}
-		out[f] = p
 	}
-	return out, nil
+	return out, errs
+}
+
+// podCIDR reads one range.
+func podCIDR(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil || p.Addr().Is4In6():
+		return netip.Prefix{}, fmt.Errorf("pod CIDR %.60q is not a CIDR", s)
+	case p != p.Masked():
+		return netip.Prefix{}, fmt.Errorf("pod CIDR %s has host bits set: re-create the Node with %s", p, p.Masked())
+	case p.Bits() > p.Addr().BitLen()-2:
+		return netip.Prefix{}, fmt.Errorf("pod CIDR %s has no room for a pod", p)
+	}
+	return p, nil
 }
 
 // backendType is the kind that a Node names. Flannel names none for alloc.

@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -66,7 +65,10 @@ func (r Record) node(prefix kube.Prefix) *corev1.Node {
 		}
 		ip, data, overwrite := keys(f)
 		set(ip, h.IP)
-		set(data, cmp.Or(h.Data, fmt.Sprintf(`{"VNI":%s,"VtepMAC":"%s"}`, r.VNI, h.MAC)))
+		if h.MAC != "" {
+			set(data, fmt.Sprintf(`{"VNI":%s,"VtepMAC":"%s"}`, r.VNI, h.MAC))
+		}
+		set(data, h.Data)
 		set(overwrite, h.Overwrite)
 		if h.CIDR != "" {
 			n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, h.CIDR)
