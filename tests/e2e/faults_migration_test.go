@@ -30,11 +30,27 @@ func migrationFaults() []fault {
 type flannelNode struct {
 	Name, Network, PodCIDR, Underlay, Addr, MAC, Rules string
 	VNI, Port                                          int
+	Also                                               *flannelNode // in the cluster's other family
+}
+
+// underFlannel is a member as flannel would make it.
+func underFlannel(m member) flannelNode {
+	var halves []*flannelNode
+	for _, f := range families() {
+		halves = append(halves, &flannelNode{
+			Name: m.node.Name, Network: lane.Network(f).String(), PodCIDR: m.cidrs[f].String(), Underlay: "eth0", Addr: m.node.Addrs.In(f), MAC: m.macs[f],
+			Rules: "iptables-nft", VNI: 1, Port: 4789, // weft's port on a new cluster
+		})
+	}
+	if len(halves) > 1 {
+		halves[0].Also = halves[1]
+	}
+	return *halves[0]
 }
 
 func backAndForth(t *testing.T) time.Duration {
-	if suite.Config.Lane != lane.IPv4 || !tunnels() {
-		t.Skip("tests/flannelstate knows flannel's IPv4 over vxlan: the IPv4 lane plays this")
+	if !tunnels() {
+		t.Skip("tests/flannelstate knows flannel over vxlan: the lanes with vxlan play this")
 	}
 	program := filepath.Join(t.TempDir(), "flannelstate")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./tests/flannelstate/cmd/flannelstate")
@@ -47,13 +63,13 @@ func backAndForth(t *testing.T) time.Duration {
 	var all []flannelNode
 	for _, m := range members(t) {
 		must(t, os.WriteFile(m.node.Path("/usr/local/bin/flannelstate"), text, 0o755))
-		all = append(all, flannelNode{
-			Name: m.node.Name, Network: lane.Network(first()).String(), PodCIDR: m.cidrs[first()].String(), Underlay: "eth0", Addr: m.node.IP, MAC: m.macs[first()],
-			Rules: "iptables-nft", VNI: 1, Port: 4789, // weft's port on a new cluster
-		})
+		all = append(all, underFlannel(m))
 	}
 	start := time.Now()
-	roll(t, "rollback.yml")
+	roll(t, func() error {
+		_, err := suite.Kubectl(t.Context(), "apply", "-f", filepath.Join(filepath.Dir(suite.product.Manifest), "rollback.yml"))
+		return err
+	})
 	for i := range all {
 		if said := ask(t, all, i, "judge"); said != "" {
 			t.Errorf("%s: flannel would not take this:\n%s", all[i].Name, said)
@@ -65,7 +81,7 @@ func backAndForth(t *testing.T) time.Duration {
 		}
 	}
 	withPod(t, podSpec{name: "made-under-flannel", node: all[1].Name})
-	roll(t, "kube-flannel.yml")
+	roll(t, func() error { return suite.Install(t.Context(), suite.product) })
 	eventually(t, time.Minute, "every agent is ready", agentsReady)
 	for _, n := range suite.Nodes() {
 		if rules := onHost(t, n.Machine, "sh", "-c", "nft list ruleset; iptables-legacy-save"); strings.Contains(rules, "FLANNEL") {
@@ -76,15 +92,11 @@ func backAndForth(t *testing.T) time.Duration {
 }
 
 // roll applies one of our manifests over whatever runs under the agent's name, and waits until every node has it.
-func roll(t *testing.T, manifest string) {
+func roll(t *testing.T, apply func() error) {
 	t.Helper()
-	for _, args := range [][]string{
-		{"apply", "-f", filepath.Join(filepath.Dir(suite.product.Manifest), manifest)},
-		{"-n", "kube-flannel", "rollout", "status", "daemonset/kube-flannel-ds", "--timeout=180s"},
-	} {
-		_, err := suite.Kubectl(t.Context(), args...)
-		must(t, err)
-	}
+	must(t, apply())
+	_, err := suite.Kubectl(t.Context(), "-n", "kube-flannel", "rollout", "status", "daemonset/kube-flannel-ds", "--timeout=180s")
+	must(t, err)
 }
 
 // ask runs flannelstate on a node, with that node first among all, and returns what it has to say.

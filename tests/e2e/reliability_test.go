@@ -48,7 +48,7 @@ func (f fault) plays() int {
 
 // groups are all faults, in the order of the page. A fault must leave the cluster as it found it.
 func groups() []fault {
-	return slices.Concat(agentFaults(), apiFaults(), hostFaults(), nodeFaults(), migrationFaults())
+	return slices.Concat(agentFaults(), apiFaults(), hostFaults(), nodeFaults(), migrationFaults(), backendFaults())
 }
 
 // TestFaultsLoseNoPacketOnARealCluster plays every fault while packets are counted. No packet and no connection may be lost
