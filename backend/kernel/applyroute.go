@@ -38,7 +38,7 @@ func (c *Conn) takeRoute(op Op, route *netlink.Route) error {
 	isWanted := func(h found) bool { return h.value == op.Route }
 	for i, h := range holders {
 		switch {
-		case !h.ours && !(isByHand(h.route) && (op.Regain || op.Foreign.Type != "")):
+		case !h.ours && !op.mayTake(h.route):
 			return c.inTheWay(op, "route to "+op.Key.Dst.String(), h.route.LinkIndex, nil)
 		case isWanted(h):
 		case i == 0 && !slices.ContainsFunc(holders, isWanted):
@@ -51,6 +51,12 @@ func (c *Conn) takeRoute(op Op, route *netlink.Route) error {
 		}
 	}
 	return nil
+}
+
+// mayTake reports whether a route of somebody else on the same key gives way: it has just taken our place, or stands where only
+// we know the way.
+func (o Op) mayTake(r netlink.Route) bool {
+	return prefixOf(r.Dst) == o.Key.Dst && r.Priority == o.Key.Metric && isByHand(r) && (o.Regain || o.Foreign.Type != "")
 }
 
 // routesAt lists the routes of the main table on a key, in the order in which the kernel looks at them. One that leads

@@ -273,7 +273,9 @@ func TestARouteOfSomebodyElseSurvives(t *testing.T) {
 func TestARouteThatWasReplacedByHandIsTakenBack(t *testing.T) {
 	host, conn, parent := realHost(t)
 	want := node(2, 3)
-	want.Links[dev] = link(parent)
+	want.Links[dev], want.Links[dev6] = link(parent), link6(parent)
+	six := route(kernel.RouteSet, dev6, "fd00:244:2::/64", "fd00:244:2::")
+	want.Routes[six.Key] = six.Route
 	apply(t, conn, kernel.Diff(dump(t, conn), want))
 	foreign := func(ops []kernel.Op) (refused bool) {
 		for _, op := range ops {
@@ -281,21 +283,23 @@ func TestARouteThatWasReplacedByHandIsTakenBack(t *testing.T) {
 		}
 		return refused
 	}
-	for _, command := range []string{
-		"route replace 10.244.2.0/24 via 192.168.50.77", "route replace blackhole 10.244.2.0/24", "route replace 10.244.2.0/24 via 192.168.50.77 proto static",
-	} {
-		host.IP(command)
-		if !foreign(kernel.Diff(dump(t, conn), want)) {
-			t.Errorf("after %q: it was replaced although nobody said that it was ours", command)
+	for _, place := range []struct{ dst, router string }{{"10.244.2.0/24", "192.168.50.77"}, {"fd00:244:2::/64", "fd00:50::77"}} {
+		via := place.dst + " via " + place.router
+		for _, command := range []string{"route replace " + via, "route replace blackhole " + place.dst, "route replace " + via + " proto static"} {
+			host.IP(command)
+			if !foreign(kernel.Diff(dump(t, conn), want)) {
+				t.Errorf("after %q: it was replaced although nobody said that it was ours", command)
+			}
+			apply(t, conn, kernel.Regaining(kernel.Diff(dump(t, conn), want), want))
+			if ops := kernel.Diff(dump(t, conn), want); len(ops) > 0 {
+				t.Errorf("after %q still to do: %v", command, ops)
+			}
 		}
-		apply(t, conn, kernel.Regaining(kernel.Diff(dump(t, conn), want), want))
-		if ops := kernel.Diff(dump(t, conn), want); len(ops) > 0 {
-			t.Errorf("after %q still to do: %v", command, ops)
+		host.IP("route replace " + via + " proto bird")
+		if !foreign(kernel.Regaining(kernel.Diff(dump(t, conn), want), want)) {
+			t.Error("a routing daemon's route was replaced: it would make it again, and we ours")
 		}
-	}
-	host.IP("route replace 10.244.2.0/24 via 192.168.50.77 proto bird")
-	if !foreign(kernel.Regaining(kernel.Diff(dump(t, conn), want), want)) {
-		t.Error("a routing daemon's route was replaced: it would make it again, and we ours")
+		host.IP("route del " + place.dst)
 	}
 }
 

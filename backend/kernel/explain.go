@@ -121,7 +121,7 @@ func (c *Conn) explainRoute(op Op, err error) error {
 	for _, r := range routes {
 		dst := prefixOf(r.Dst)
 		ours := r.Protocol == Protocol || c.isOurIndex(r.LinkIndex) || isDirect(r, op.Direct)
-		if dst.Bits() > 0 && dst.Contains(via) && !ours {
+		if dst.Bits() > 0 && dst.Contains(via) && !ours && !op.mayTake(r) {
 			return c.inTheWay(op, "route to "+dst.String(), r.LinkIndex, err)
 		}
 	}
