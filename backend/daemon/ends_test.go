@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/subnet"
 )
@@ -84,5 +86,28 @@ func TestWhatANodeSpokeBeforeIsReadFromItsNodeAndItsDevices(t *testing.T) {
 	}
 	if v := formerVXLAN(have); v.VNI != 1 || v.SilentPort != 4789 {
 		t.Errorf("got %+v", v)
+	}
+}
+
+func TestTheMetricsTellByWhichWayPeersAreReached(t *testing.T) {
+	g := newDualGround(t)
+	g.address(true)
+	g.in.snap.Peers = append(g.in.snap.Peers, peer("c", 3)) // in IPv4 alone
+	g.mustSync(t)
+	families, err := g.metrics.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() == "weft_ways" {
+			for _, m := range f.GetMetric() {
+				got[m.GetLabel()[0].GetValue()+" "+m.GetLabel()[1].GetValue()] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	want := map[string]float64{"vxlan IPv4": 2, "vxlan IPv6": 1}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

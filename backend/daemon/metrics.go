@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"net/http"
 	"runtime"
 	"time"
@@ -8,12 +9,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // metrics are what /metrics shows. Seconds and totals, as Prometheus names them.
 type metrics struct {
 	registry *prometheus.Registry
 	peers    prometheus.Gauge
+	ways     *prometheus.GaugeVec
 	problems *prometheus.GaugeVec
 	duration *prometheus.HistogramVec
 	errors   *prometheus.CounterVec
@@ -34,6 +38,9 @@ func newMetrics(v Version, b *board) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		peers:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "weft_peers", Help: "Peers programmed into the kernel."}),
+		ways: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "weft_ways", Help: "Peers by the backend that carries packets to them, and by family; none: no backend can.",
+		}, []string{"backend", "family"}),
 		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weft_problems", Help: "Nodes that cannot be taken as they are, by reason."}, []string{"reason"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "weft_sync_duration_seconds", Help: "Time one round of a loop takes.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 8),
@@ -57,7 +64,7 @@ func newMetrics(v Version, b *board) *metrics {
 		}
 		return 0
 	})
-	m.registry.MustRegister(m.peers, m.problems, m.duration, m.errors, m.success, m.changes, m.drift, m.freed, m.enforced, m.cut, m.policyProblems, build, ready,
+	m.registry.MustRegister(m.peers, m.ways, m.problems, m.duration, m.errors, m.success, m.changes, m.drift, m.freed, m.enforced, m.cut, m.policyProblems, build, ready,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -74,6 +81,18 @@ func (m *metrics) round(loop string, err error, took time.Duration) {
 		return
 	}
 	m.success.WithLabelValues(loop).SetToCurrentTime()
+}
+
+// went notes by which way each peer is reached, in the families that it has a part in.
+func (m *metrics) went(a *applied) {
+	m.ways.Reset()
+	for _, p := range a.Snapshot.Peers {
+		for _, f := range subnet.Families() {
+			if a.uses(f) && !p.Endpoints[f].IsZero() {
+				m.ways.WithLabelValues(cmp.Or(a.Plan.Ways[p.Name][f].Kind, "none"), f.String()).Inc()
+			}
+		}
+	}
 }
 
 // changed notes n changes of a loop; drift says that nobody had asked for them.

@@ -133,6 +133,7 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 	p.carrier = down(next, host)
 	p.pods.look(&next, host)
 	p.metrics.peers.Set(float64(len(in.snap.Peers)))
+	p.metrics.went(&next)
 	p.applied.Store(&next)
 	return nil, peers
 }
