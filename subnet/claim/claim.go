@@ -113,6 +113,31 @@ func (c *Claim) read(node Node, rules Rules, speech Speech, get getter) {
 	if c.Peer.Endpoints == [2]subnet.Endpoint{} && len(c.Problems) == 0 {
 		c.spoil(ReasonBadPodCIDR, rules, errors.New("it has no pod CIDR, or announces no address, in a family that is on"))
 	}
+	if len(c.Problems) == 0 {
+		c.Problems = MissingFamily(c.Peer.Name, cidrs, rules)
+		c.unheard(rules)
+	}
+}
+
+// unheard tells of a family that the node has a range of and does not announce (S-02); the other one works.
+func (c *Claim) unheard(rules Rules) {
+	for _, f := range subnet.Families() {
+		if rules.Networks[f].IsValid() && c.Peer.Endpoints[f].IsZero() && len(c.Problems) == 0 {
+			c.problem(ReasonNoPublicIP, "%v enabled but Node %s announces no %v address: its pods are not reached by it; "+
+				"its underlay has none, or its agent has not read net-conf.json since", f, c.Peer.Name, f)
+		}
+	}
+}
+
+// MissingFamily tells of a family that is on and that a Node has no range of, while it has one of the other (S-02).
+func MissingFamily(node string, cidrs [2]netip.Prefix, rules Rules) []subnet.Problem {
+	for _, f := range subnet.Families() {
+		if rules.Networks[f].IsValid() && rules.Networks[1-f].IsValid() && !cidrs[f].IsValid() && cidrs[1-f].IsValid() {
+			return []subnet.Problem{{Node: node, Reason: ReasonNoPodCIDR, Text: fmt.Sprintf("%v enabled but Node %s has no %v podCIDR: "+
+				"its pods have none of the family; a Node that is re-created gets one", f, node, f)}}
+		}
+	}
+	return nil
 }
 
 // family reads one family's half of a Node, and returns the speech with what it adds. A half of which nothing is there is no

@@ -3,6 +3,8 @@ package claim
 // Reasons of the problems that this package reports.
 const (
 	ReasonBadPodCIDR       = "BadPodCIDR"
+	ReasonNoPodCIDR        = "NoPodCIDR" // in one family of two
+	ReasonNoPublicIP       = "NoPublicIP"
 	ReasonOutsideNetwork   = "PodCIDROutsideNetwork"
 	ReasonBadPublicIP      = "BadPublicIP"
 	ReasonBadBackendData   = "BadBackendData"

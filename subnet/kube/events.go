@@ -57,7 +57,7 @@ func (e *Events) Report(ctx context.Context, s subnet.Snapshot, trouble error) {
 func reasonOf(trouble error) string {
 	switch {
 	case errors.Is(trouble, subnet.ErrNoPodCIDR):
-		return "NoPodCIDR"
+		return ReasonNoPodCIDR
 	case errors.Is(trouble, subnet.ErrOutsideNetwork):
 		return ReasonOutsideNetwork
 	case errors.Is(trouble, subnet.ErrAddressTaken):

@@ -138,7 +138,8 @@ func TestP12ParsePeerTakesOrSkipsEachNodeOnItsOwn(t *testing.T) {
 		"not managed":                {rules4(), set("kube-subnet-manager", "True"), "vni 0 port 0 managed false bad [false false]"},
 		"host-gw":                    {rules4(), and(set("backend-type", "host-gw", "backend-data", "null")), "10.244.2.0/24 via 192.168.50.2 ; vni 0 port 0 managed true bad [false false] host-gw"},
 		"IPv6-only host-gw as flannel leaves it": {rulesDual(), and(dual, set("backend-type", "host-gw", "public-ip", "0.0.0.0", "backend-data", "null", "backend-v6-data", "null")),
-			"fd00:10:244:2::/64 via fd00::2 ; vni 0 port 0 managed true bad [false false] host-gw"},
+			"fd00:10:244:2::/64 via fd00::2 ; vni 0 port 0 managed true bad [false false] host-gw\nb: NoPublicIP: IPv4 enabled but Node b announces no IPv4 address: " +
+				"its pods are not reached by it; its underlay has none, or its agent has not read net-conf.json since"},
 		"udp says nothing":              {rules4(), set("backend-type", "", "backend-data", "null"), "10.244.2.0/24 via 192.168.50.2 ; vni 0 port 0 managed true bad [false false] alloc"},
 		"a backend of nobody":           {rules4(), set("backend-type", "extension"), "vni 0 port 0 managed true bad [false false] extension\nb: OtherBackend: backend-type is \"extension\", which this release does not have: its pods cannot be reached; run one backend in the whole cluster"},
 		"a backend to come":             {rules4(), set("backend-type", "geneve", "backend-also", `[{"Type":"vxlan","Data":{"VNI":1,"VtepMAC":"0a:00:00:00:00:02"},"Port":4789},{"Type":"gre"}]`), good4 + "vni 1 port 4789 managed true bad [false false] geneve also vxlan"},
@@ -184,12 +185,14 @@ func TestP12ParsePeerTakesOrSkipsEachNodeOnItsOwn(t *testing.T) {
 		"wider than Network":              {rules4(), cidrs("10.0.0.0/8"), "vni 0 port 0 managed true bad [false false]\nb: PodCIDROutsideNetwork: pod CIDR 10.0.0.0/8 is outside the Network 10.244.0.0/16: its pods are not reached over the overlay; make Network cover it, or re-create the Node"},
 		"a family that is off":            {rules4(), dual, good4 + "vni 1 port 0 managed true bad [false false]"},
 		"both families":                   {rulesDual(), dual, good4 + good6 + "vni 1 port 0 managed true bad [false false]"},
-		"S-02 one of two":                 {rulesDual(), nil, good4 + "vni 1 port 0 managed true bad [false false]"},
-		"S-02 not announced yet":          {rulesDual(), cidrs("10.244.2.0/24", "fd00:10:244:2::/64"), good4 + "vni 1 port 0 managed true bad [false false]"},
-		"a bad v6 half":                   {rulesDual(), and(dual, set("public-ipv6", "fe80::1")), good4 + "vni 1 port 0 managed true bad [false true]\nb: BadPublicIP: annotation public-ipv6: \"fe80::1\" is not an address that other nodes can send to"},
-		"a bad v4 half":                   {rulesDual(), and(dual, set("backend-data", "x")), good6 + "vni 1 port 0 managed true bad [true false]\nb: BadBackendData: annotation backend-data: \"x\" is not like {\"VNI\":1,\"VtepMAC\":\"0a:1b:2c:3d:4e:5f\"}"},
-		"two VNIs":                        {rulesDual(), and(dual, set("backend-v6-data", `{"VNI":2,"VtepMAC":"0a:00:00:00:06:02"}`)), good4 + "vni 1 port 0 managed true bad [false true]\nb: BadBackendData: annotation backend-v6-data: VNI is 2 here and 1 in the other family"},
-		"a zone":                          {rulesDual(), and(dual, set("public-ipv6", "fd00::2%eth0")), good4 + "vni 1 port 0 managed true bad [false true]\nb: BadPublicIP: annotation public-ipv6: \"fd00::2%eth0\" is not an IPv6 address"},
+		"S-02 one of two": {rulesDual(), nil, good4 + "vni 1 port 0 managed true bad [false false]\nb: NoPodCIDR: IPv6 enabled but Node b has no IPv6 podCIDR: " +
+			"its pods have none of the family; a Node that is re-created gets one"},
+		"S-02 not announced yet": {rulesDual(), cidrs("10.244.2.0/24", "fd00:10:244:2::/64"), good4 + "vni 1 port 0 managed true bad [false false]\nb: NoPublicIP: IPv6 enabled but Node b announces no IPv6 address: " +
+			"its pods are not reached by it; its underlay has none, or its agent has not read net-conf.json since"},
+		"a bad v6 half": {rulesDual(), and(dual, set("public-ipv6", "fe80::1")), good4 + "vni 1 port 0 managed true bad [false true]\nb: BadPublicIP: annotation public-ipv6: \"fe80::1\" is not an address that other nodes can send to"},
+		"a bad v4 half": {rulesDual(), and(dual, set("backend-data", "x")), good6 + "vni 1 port 0 managed true bad [true false]\nb: BadBackendData: annotation backend-data: \"x\" is not like {\"VNI\":1,\"VtepMAC\":\"0a:1b:2c:3d:4e:5f\"}"},
+		"two VNIs":      {rulesDual(), and(dual, set("backend-v6-data", `{"VNI":2,"VtepMAC":"0a:00:00:00:06:02"}`)), good4 + "vni 1 port 0 managed true bad [false true]\nb: BadBackendData: annotation backend-v6-data: VNI is 2 here and 1 in the other family"},
+		"a zone":        {rulesDual(), and(dual, set("public-ipv6", "fd00::2%eth0")), good4 + "vni 1 port 0 managed true bad [false true]\nb: BadPublicIP: annotation public-ipv6: \"fd00::2%eth0\" is not an IPv6 address"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, line(ParsePeer(goodNode(c.change), c.rules))); diff != "" {

@@ -12,6 +12,8 @@ import (
 // Reasons of the problems that this package reports.
 const (
 	ReasonBadPodCIDR       = claim.ReasonBadPodCIDR
+	ReasonNoPodCIDR        = claim.ReasonNoPodCIDR
+	ReasonNoPublicIP       = claim.ReasonNoPublicIP
 	ReasonOutsideNetwork   = claim.ReasonOutsideNetwork
 	ReasonBadPublicIP      = claim.ReasonBadPublicIP
 	ReasonBadBackendData   = claim.ReasonBadBackendData

@@ -54,7 +54,6 @@ func (r *Registrar) Sync(ctx context.Context, snap subnet.Snapshot, a Announceme
 	if a = r.possible(self, a); a.PublicIP == [2]netip.Addr{} {
 		return fmt.Errorf("announce node %q: no public IP is chosen yet", self.Name)
 	}
-	defer r.reportFamilies(ctx, self)
 	defer r.cfg.Events.problems(ctx, snap) // after the patch: Events can wait
 	if !r.differs(self, a) {
 		r.uid, r.sent = self.UID, a.Annotations(r.cfg.Prefix, self.Overwrite)
@@ -144,14 +143,4 @@ func (r *Registrar) reportForeign(ctx context.Context, live subnet.Self, changed
 	text := "somebody else changed annotations of this node, they are put back: " + describe(r.cfg.Prefix, changed)
 	r.log.Warn(text)
 	r.cfg.Events.Warn(ctx, live, "AnnotationsChanged", text)
-}
-
-// reportFamilies tells of a family that is on and that the Node has no range of (S-02); the other one works.
-func (r *Registrar) reportFamilies(ctx context.Context, self subnet.Self) {
-	for _, f := range subnet.Families() {
-		if r.cfg.Conf.Enabled[f] && !self.PodCIDRs[f].IsValid() {
-			r.cfg.Events.Warn(ctx, self, "NoPodCIDR", fmt.Sprintf("%v enabled but Node %s has no %v podCIDR: "+
-				"its pods have none of the family; a Node that is re-created gets one", f, self.Name, f))
-		}
-	}
 }

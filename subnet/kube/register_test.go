@@ -47,6 +47,8 @@ func TestS02OnlyTheFamiliesOfTheNodeAreAnnounced(t *testing.T) {
 	node := goodNode(nil) // IPv4 alone
 	node.Annotations = map[string]string{testPrefix.Key("public-ipv6"): "fd00::9", testPrefix.Key("backend-v6-data"): "null"}
 	r, client, snap := dualRegistrar(t, node)
+	s := newStore("b", rulesDual(), slog.New(slog.DiscardHandler), func() {})
+	snap.Problems = s.parseOwn(node).problems
 	if err := r.Sync(t.Context(), snap, announced()); err != nil {
 		t.Fatal(err)
 	}

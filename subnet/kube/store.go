@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/claim"
 )
 
 // store is where the reflector puts Nodes: it keeps what they claim and not the Nodes, and says that something changed
@@ -166,6 +167,7 @@ func (s *store) put(node *corev1.Node) {
 func (s *store) parseOwn(node *corev1.Node) own {
 	node = slim(node, s.rules.Prefix)
 	self, problems := ParseSelf(node, s.rules.Prefix)
+	problems = append(problems, claim.MissingFamily(self.Name, self.PodCIDRs, s.rules)...)
 	return own{self: self, claim: ParsePeer(node, s.rules), problems: problems}
 }
 
