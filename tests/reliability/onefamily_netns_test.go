@@ -55,7 +55,7 @@ func ownFamilyRows(f subnet.Family) []Fault {
 				b.Strangers = []Peer{p}
 				return b.Create(p, p.annotations())
 			}},
-		{Name: "turned off in net-conf.json, and on again", Heal: 10 * time.Second, Loses: "it is off",
+		{Name: "turned off in net-conf.json, and on again", Heal: 10 * time.Second, Loses: "it is off", Leaks: "it is off: nothing of it is masqueraded",
 			Note: "node by node; nothing of it is left in between", Do: func(b *Bench) error { return b.turnOffAndOn(f) }},
 	}
 }
