@@ -101,8 +101,8 @@ func noPortOwnerText(port uint16) string {
 }
 
 // explainRoute says why a gateway is refused, or nil when nothing that is not ours is to blame. The kernel takes none that is an
-// address of this host, none beyond another router, and none of IPv6 that a route to another device covers, unless that is
-// the default route.
+// address of this host, none beyond another router, and none of IPv6 that a route to another device covers; a wider one than
+// ours is nobody's fault, since ours wins over it once it is there.
 func (c *Conn) explainRoute(op Op, err error) error {
 	via := op.Route.Via
 	addrs, _ := c.handle.AddrList(nil, int(family(via)))
@@ -121,7 +121,7 @@ func (c *Conn) explainRoute(op Op, err error) error {
 	for _, r := range routes {
 		dst := prefixOf(r.Dst)
 		ours := r.Protocol == Protocol || c.isOurIndex(r.LinkIndex) || isDirect(r, op.Direct)
-		if dst.Bits() > 0 && dst.Contains(via) && !ours && !op.mayTake(r) {
+		if dst.Bits() >= op.Key.Dst.Bits() && dst.Contains(via) && !ours && !op.mayTake(r) {
 			return c.inTheWay(op, "route to "+dst.String(), r.LinkIndex, err)
 		}
 	}

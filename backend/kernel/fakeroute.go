@@ -33,7 +33,7 @@ func (f *Fake) checkHop(op Op) error {
 		return unix.ENETDOWN
 	case !via.IsValid():
 		return nil
-	case f.isLocal(via), op.Key.Dst.Contains(via) && f.isElsewhere(via):
+	case f.isLocal(via), op.Key.Dst.Contains(via) && f.isElsewhere(op):
 		return fmt.Errorf("nexthop has invalid gateway: %w", unix.EINVAL)
 	case !IsDeviceName(op.Route.Link) && !op.Route.Onlink && !f.isOnLink(op.Route.Link, via):
 		return fmt.Errorf("%w: %s by %s: %w", ErrNotOnLink, via, op.Route.Link, unix.ENETUNREACH)
@@ -87,9 +87,13 @@ func (f *Fake) isLocal(a netip.Addr) bool {
 	return slices.ContainsFunc(f.host.Addrs, func(h HostAddr) bool { return h.Prefix.Addr() == a })
 }
 
-// isElsewhere reports whether a route of the host covers an IPv6 gateway that shall be reached by a device of ours.
-func (f *Fake) isElsewhere(a netip.Addr) bool {
-	return a.Is6() && slices.ContainsFunc(f.host.Routes, func(r HostRoute) bool { return r.Dst.Bits() > 0 && r.Dst.Contains(a) })
+// isElsewhere reports whether a route of the host, as narrow as the wanted one, covers an IPv6 gateway that shall be reached by
+// a device of ours.
+func (f *Fake) isElsewhere(op Op) bool {
+	via := op.Route.Via
+	return via.Is6() && slices.ContainsFunc(f.host.Routes, func(r HostRoute) bool {
+		return r.Dst.Bits() >= op.Key.Dst.Bits() && r.Dst.Contains(via)
+	})
 }
 
 // foreignRoute finds the interface of a route on the same key that is not ours.
