@@ -50,6 +50,8 @@ func (c *Conn) apply(op Op) error {
 		return c.delFDB(op.FDBKey)
 	case PeerSet:
 		return c.setPeer(op)
+	case RangeDel:
+		return c.delRange(op)
 	case PeerDel:
 		return c.delPeer(op.PeerKey)
 	case RouteSet:

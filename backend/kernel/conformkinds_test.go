@@ -45,11 +45,12 @@ func wireGuardManners(int) []conformanceRow {
 		})))...), want: strings.NewReplacer("51820 private", "51999 private", "1420", "1380").Replace(all)},
 		{name: "a range goes from the old key to the new", steps: then(both, ok(peerSet(wg, pub(3), 2, "10.244.2.0/24", "fd00:244:2::/64"))...),
 			want: linkText + addrText + "peer " + k2 + " dev flannel-wg endpoint 192.168.50.2:51820\n" + strings.Replace(peerText, k2, k3, 1) + routeText},
-		{name: "a range is disowned and the other stays", steps: then(both, ok(changed(peerSet(wg, pub(2), 2, "10.244.2.0/24"), func(op *kernel.Op) {
-			op.Disowned[1] = netip.MustParsePrefix("fd00:244:2::/64")
-		}))...), want: linkText + addrText + strings.Replace(peerText, ",fd00:244:2::/64", "", 1) + routeText},
-		{name: "a range that is not disowned stays", steps: then(both, ok(peerSet(wg, pub(2), 2, "10.244.3.0/24"))...),
+		{name: "a range becomes nobody's and the other stays", steps: then(both, ok(rangeDel(wg, pub(2), "fd00:244:2::/64"), rangeDel(wg6, pub(2), "fd00:244:2::/64"))...),
+			want: linkText + addrText + strings.Replace(peerText, ",fd00:244:2::/64", "", 1) + routeText},
+		{name: "a range stays until it is taken away", steps: then(both, ok(peerSet(wg, pub(2), 2, "10.244.3.0/24"))...),
 			want: linkText + addrText + strings.TrimSpace(peerText) + " and 1 more\n" + routeText},
+		{name: "a range moves on", steps: then(both, ok(peerSet(wg, pub(2), 2, "10.244.3.0/24"), rangeDel(wg, pub(2), "10.244.2.0/24"))...),
+			want: linkText + addrText + strings.Replace(peerText, "10.244.2", "10.244.3", 1) + routeText},
 		{name: "ranges that nobody knows are replaced", steps: then(both, ok(peerSet(wg, pub(2), 2, "10.244.3.0/24"),
 			changed(set, func(op *kernel.Op) { op.PeerWas.More = 1 }))...), want: all},
 		{name: "removing a WireGuard peer that is not there is success", steps: then(first, ok(peerDel(wg, pub(2)), peerDel(wg6, pub(2)))...), want: linkText + addrText},

@@ -30,13 +30,17 @@ func (d *differ) links() {
 		want := d.want.Links[name]
 		want.Index = have.Index
 		want.SoftChecksum = want.SoftChecksum || have.SoftChecksum
+		want.Key = clamped(want.Key)
 		switch {
 		case !ok:
 			d.guard(name, want)
+			d.freePort(name, want)
 			d.set(Op{Kind: LinkAdd, Name: name, Link: want})
 		case have != want:
+			d.own()
 			d.freePort(name, want)
 			d.set(Op{Kind: LinkSet, Name: name, Link: want, Was: have})
+			d.have.Links[name] = want
 			if have.MAC != want.MAC {
 				d.flushNeighs(name) // as the kernel does, permanent ones too
 			}
@@ -92,13 +96,14 @@ func (d *differ) isBlocking(have Link) bool {
 func (d *differ) freePort(name string, want Link) {
 	for _, other := range slices.Sorted(maps.Keys(d.have.Links)) {
 		have := d.have.Links[other]
-		if other == name || want.Kind != KindWireGuard || have.Kind != KindWireGuard || have.Port != want.Port || want.Port == 0 {
+		_, stays := d.want.Links[other]
+		if other == name || !stays || want.Kind != KindWireGuard || have.Kind != KindWireGuard || have.Port != want.Port || want.Port == 0 {
 			continue
 		}
 		to := have
 		to.Port = 0
-		d.set(Op{Kind: LinkSet, Name: other, Link: to, Was: have})
 		d.own()
+		d.set(Op{Kind: LinkSet, Name: other, Link: to, Was: have})
 		d.have.Links[other] = to
 	}
 }

@@ -5,34 +5,35 @@ import (
 )
 
 // peers sets and removes WireGuard peers. A peer with a new key is a new peer: it takes the pod range over, and the old one
-// goes afterwards.
+// goes afterwards. So do ranges that a peer has no more, when the routes to them have left.
 func (d *differ) peers() {
-	var owned map[rangeOf]struct{}
-	differs := func(k WGKey, want WGPeer) bool {
-		have, ok := d.have.Peers[k]
-		if want.Endpoint = d.endpoint(k); !want.Endpoint.IsValid() {
-			have.Endpoint = netip.AddrPort{}
-		}
-		return !ok || have != want
-	}
+	differs := func(k WGKey, _ WGPeer) bool { return d.peerDiffers(k) }
 	for _, k := range sorted(d.want.Peers, differs, WGKey.compare) {
-		if owned == nil {
-			owned = d.owned()
-		}
 		op := Op{Kind: PeerSet, PeerKey: k, Peer: d.want.Peers[k], PeerWas: d.have.Peers[k]}
 		op.Peer.Endpoint = d.endpoint(k)
-		for f, r := range op.PeerWas.Allowed {
-			if _, ok := owned[rangeOf{k.Link, r}]; !ok {
-				op.Disowned[f] = r
-			}
-		}
 		d.set(op)
 	}
+	d.disown()
 	for _, k := range sorted(d.have.Peers, lacks[WGKey, WGPeer](d.want.Peers), WGKey.compare) {
 		if !d.isLeaving(k.Link) {
 			d.remove(Op{Kind: PeerDel, PeerKey: k, PeerWas: d.have.Peers[k]})
 		}
 	}
+}
+
+// peerDiffers reports whether a wanted peer lacks something, or has ranges that nobody knows.
+func (d *differ) peerDiffers(k WGKey) bool {
+	have, ok := d.have.Peers[k]
+	want := d.want.Peers[k]
+	if want.Endpoint = d.endpoint(k); !want.Endpoint.IsValid() {
+		have.Endpoint = netip.AddrPort{}
+	}
+	for f, r := range want.Allowed {
+		if !r.IsValid() {
+			have.Allowed[f] = r
+		}
+	}
+	return !ok || have != want
 }
 
 // endpoint is where a peer is to be looked for. It is invalid when the kernel knows best: a peer that we have a session with is
@@ -45,21 +46,33 @@ func (d *differ) endpoint(k WGKey) netip.AddrPort {
 	return d.want.Peers[k].Endpoint
 }
 
-// rangeOf is a pod range on a device, which has one owner at most.
-type rangeOf struct {
-	link string
-	r    netip.Prefix
-}
-
-// owned are the ranges that a wanted peer has. When one goes from peer to peer, the new owner takes it from the old.
-func (d *differ) owned() map[rangeOf]struct{} {
-	owned := map[rangeOf]struct{}{}
+// disown takes ranges away that no wanted peer of the device has. Where one goes from peer to peer, the new owner takes it.
+func (d *differ) disown() {
+	shed := func(k WGKey, have WGPeer) bool {
+		want, ok := d.want.Peers[k]
+		return ok && have.More == 0 && have.Allowed != want.Allowed
+	}
+	peers := sorted(d.have.Peers, shed, WGKey.compare)
+	if len(peers) == 0 {
+		return
+	}
+	type owned struct {
+		link string
+		r    netip.Prefix
+	}
+	all := map[owned]struct{}{}
 	for k, p := range d.want.Peers {
 		for _, r := range valid(p.Allowed) {
-			owned[rangeOf{k.Link, r}] = struct{}{}
+			all[owned{k.Link, r}] = struct{}{}
 		}
 	}
-	return owned
+	for _, k := range peers {
+		for _, r := range valid(d.have.Peers[k].Allowed) {
+			if _, ok := all[owned{k.Link, r}]; !ok {
+				d.remove(Op{Kind: RangeDel, PeerKey: k, Range: r})
+			}
+		}
+	}
 }
 
 // DiffSince is Diff for a kernel that has been brought to the state reached before. What has changed since then without us

@@ -3,6 +3,7 @@ package kernel
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -21,6 +22,7 @@ type Fake struct {
 	host     Host
 	index    int // last one given
 	ops      []Op
+	ranges   map[WGKey][]netip.Prefix // of WireGuard peers, beyond those that the state has room for
 	applies  int
 	faults   map[int]error // by number of the Apply
 	dumpErrs []error
@@ -31,7 +33,7 @@ type watcher struct{ ours, host chan struct{} }
 
 // NewFake returns a host without anything of ours.
 func NewFake() *Fake {
-	return &Fake{state: New(), host: fakeHost(), index: 100, faults: map[int]error{}}
+	return &Fake{state: New(), host: fakeHost(), index: 100, faults: map[int]error{}, ranges: map[WGKey][]netip.Prefix{}}
 }
 
 // Dump returns what the kernel holds of ours.
@@ -159,6 +161,9 @@ func (f *Fake) apply(op Op) error {
 		return f.applyEntry(op)
 	case PeerSet:
 		return f.setPeer(op)
+	case RangeDel:
+		f.takeRanges(op.PeerKey.Link, []netip.Prefix{op.Range})
+		return nil
 	case PeerDel:
 		delete(f.state.Peers, op.PeerKey)
 		delete(f.state.Handshakes, op.PeerKey)

@@ -3,7 +3,6 @@ package kernel
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -45,7 +44,7 @@ func (f *Fake) addLink(op Op) error {
 		l.MTU = min(l.MTU, m)
 	}
 	f.index++
-	l.Index = f.index
+	l.Index, l.Key = f.index, clamped(l.Key)
 	f.state.Links[op.Name] = l
 	return nil
 }
@@ -101,7 +100,7 @@ func (f *Fake) setLink(op Op) error {
 		if err := f.setWireGuard(op, have); err != nil {
 			return err
 		}
-		have.Key, have.Port, have.Extra = op.Link.Key, op.Link.Port, op.Link.Extra
+		have.Key, have.Port, have.Extra = clamped(op.Link.Key), op.Link.Port, op.Link.Extra
 	}
 	have.MTU, have.MAC, have.Learning = op.Link.MTU, op.Link.MAC, op.Link.Learning
 	have.SoftChecksum = have.SoftChecksum || op.Link.SoftChecksum
@@ -124,44 +123,8 @@ func (f *Fake) setWireGuard(op Op, have Link) error {
 	if err := f.socketFree(op.Name, moved); err != nil {
 		return err
 	}
-	if op.Link.Key != have.Key {
+	if clamped(op.Link.Key) != have.Key {
 		maps.DeleteFunc(f.state.Handshakes, func(k WGKey, _ time.Time) bool { return k.Link == op.Name })
 	}
-	return nil
-}
-
-// setPeer makes or changes a WireGuard peer. Its ranges are taken from others.
-func (f *Fake) setPeer(op Op) error {
-	if f.state.Links[op.PeerKey.Link].Kind != KindWireGuard {
-		return unix.ENODEV
-	}
-	for k, p := range f.state.Peers {
-		for i, r := range p.Allowed {
-			if k.Link == op.PeerKey.Link && r.IsValid() && (r == op.Peer.Allowed[i] || r == op.Disowned[i]) {
-				p.Allowed[i] = netip.Prefix{}
-			}
-		}
-		f.state.Peers[k] = p
-	}
-	was := f.state.Peers[op.PeerKey]
-	peer := op.Peer
-	if !peer.Endpoint.IsValid() {
-		peer.Endpoint = was.Endpoint
-	}
-	if op.PeerWas.More > 0 { // all ranges are replaced
-		was.Allowed, was.More = [2]netip.Prefix{}, 0
-	}
-	peer.More = was.More
-	for i, r := range was.Allowed {
-		switch {
-		case !r.IsValid():
-		case peer.Allowed[i].IsValid():
-			peer.More++
-			fallthrough
-		default:
-			peer.Allowed[i] = r // the oldest comes first
-		}
-	}
-	f.state.Peers[op.PeerKey] = peer
 	return nil
 }

@@ -24,10 +24,9 @@ type Op struct {
 	Route  Route
 
 	PeerKey WGKey
-	Peer    WGPeer // PeerSet: as it shall be; without Endpoint where the kernel is to keep the one it has
-	PeerWas WGPeer // PeerSet: as it is
-	// Disowned are ranges that the peer has, and nobody shall have any more.
-	Disowned [2]netip.Prefix
+	Peer    WGPeer       // PeerSet: as it shall be; without Endpoint where the kernel is to keep the one it has
+	PeerWas WGPeer       // PeerSet: as it is
+	Range   netip.Prefix // RangeDel: what the peer has, and nobody on the device shall have any more
 
 	// Replace says that the key is known to be held by an entry of ours alone, so that it may be overwritten blindly.
 	// Without it a route that is in the way is first looked at: it may be somebody else's.
@@ -65,7 +64,8 @@ const (
 	FDBDel
 	NeighSet
 	NeighDel
-	PeerSet
+	PeerSet  // adds to the peer's ranges, and takes none away unless there are some that nobody knows
+	RangeDel // takes one away, without a moment in which the others are nobody's
 	PeerDel
 	RouteSet
 	RouteDel

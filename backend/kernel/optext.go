@@ -34,6 +34,8 @@ func (o Op) String() string {
 		return fmt.Sprintf("bridge fdb del %s dev %s self", o.FDBKey.MAC, o.FDBKey.Link)
 	case PeerSet:
 		return fmt.Sprintf("wg set %s peer %s%s", o.PeerKey.Link, o.PeerKey.Key, o.Peer)
+	case RangeDel:
+		return fmt.Sprintf("wg set %s peer %s allowed-ips -%s", o.PeerKey.Link, o.PeerKey.Key, o.Range)
 	case PeerDel:
 		return fmt.Sprintf("wg set %s peer %s remove", o.PeerKey.Link, o.PeerKey.Key)
 	case RouteSet:

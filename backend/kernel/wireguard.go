@@ -18,6 +18,15 @@ import (
 // without a newer one does not hear us where we send to, or has had nothing to say.
 const sessionLife = 3 * time.Minute
 
+// clamped is a private key as the kernel keeps it: a few bits of every such key are fixed.
+func clamped(s subnet.Secret) subnet.Secret {
+	if !s.IsZero() {
+		s[0] &= 248
+		s[31] = s[31]&127 | 64
+	}
+	return s
+}
+
 // isLive reports whether a peer has a session.
 func (s State) isLive(k WGKey) bool {
 	at, ok := s.Handshakes[k]
@@ -128,11 +137,6 @@ func (c *Conn) setWireGuard(name string, want, have Link) error {
 	return explainWireGuard(err)
 }
 
-// parked is the key of a peer that exists only within a message: ranges that are moved to it go away with it, without a
-// moment in which the ranges that stay belong to nobody, as there is when all of them are replaced. No node has this key:
-// it is the point of order 1, which WireGuard refuses to talk to.
-func parked() subnet.Key { return subnet.Key{} }
-
 // setPeer makes or changes a peer. Ranges that belonged to another peer of the device are its own from then on.
 func (c *Conn) setPeer(op Op) error {
 	req, err := c.wireGuard(unix.WG_CMD_SET_DEVICE, unix.NLM_F_ACK, op.PeerKey.Link)
@@ -140,10 +144,6 @@ func (c *Conn) setPeer(op Op) error {
 		return explainWireGuard(err)
 	}
 	peers := nl.NewRtAttr(nested(unix.WGDEVICE_A_PEERS), nil)
-	if ranges := valid(op.Disowned); len(ranges) > 0 {
-		peers.AddChild(withAllowed(peerMsg(parked(), 0), ranges))
-		peers.AddChild(peerMsg(parked(), unix.WGPEER_F_REMOVE_ME))
-	}
 	flags := uint32(0)
 	if op.PeerWas.More > 0 { // ranges that are not known by name
 		flags = unix.WGPEER_F_REPLACE_ALLOWEDIPS
@@ -171,6 +171,23 @@ func withAllowed(peer *nl.RtAttr, ranges []netip.Prefix) *nl.RtAttr {
 	}
 	return peer
 }
+
+// delRange takes a range away from a peer: it is given to a peer that exists within this message only, and goes with it. Kernels
+// know no other way but to replace all ranges, with a moment in which packets find none.
+func (c *Conn) delRange(op Op) error {
+	req, err := c.wireGuard(unix.WG_CMD_SET_DEVICE, unix.NLM_F_ACK, op.PeerKey.Link)
+	if err == nil {
+		peers := nl.NewRtAttr(nested(unix.WGDEVICE_A_PEERS), nil)
+		peers.AddChild(withAllowed(peerMsg(parked(), 0), []netip.Prefix{op.Range}))
+		peers.AddChild(peerMsg(parked(), unix.WGPEER_F_REMOVE_ME))
+		req.AddData(peers)
+		_, err = req.Execute(unix.NETLINK_GENERIC, 0)
+	}
+	return gone(true, explainWireGuard(err))
+}
+
+// parked is the key of a peer that no node is: no private key goes with it.
+func parked() subnet.Key { return subnet.Key{} }
 
 // delPeer removes a peer. On a device without it nothing happens, and that is success.
 func (c *Conn) delPeer(k WGKey) error {

@@ -166,6 +166,10 @@ func peerDel(link string, key subnet.Key) kernel.Op {
 	return kernel.Op{Kind: kernel.PeerDel, PeerKey: kernel.WGKey{Link: link, Key: key}}
 }
 
+func rangeDel(link string, key subnet.Key, r string) kernel.Op {
+	return kernel.Op{Kind: kernel.RangeDel, PeerKey: kernel.WGKey{Link: link, Key: key}, Range: netip.MustParsePrefix(r)}
+}
+
 // changed returns a changed copy of an Op.
 func changed(op kernel.Op, change func(op *kernel.Op)) kernel.Op {
 	change(&op)
