@@ -96,13 +96,20 @@ func (c *Cluster) plugIn(ctx context.Context, n int) error {
 		link set `+host+` master `+segment.bridge+` up`); err != nil {
 		return err
 	}
-	commands := "link set eth0 up\n"
+	// A machine that boots says so to the network, as network managers do; a kernel alone leaves others with the MAC of the
+	// machine that had the address before, IPv6 for half a minute.
+	if _, err := namespaceMachine(host, f.netns(host), "").Exec(ctx, "sysctl", "-q", "-w", "net.ipv4.conf.eth0.arp_notify=1",
+		"net.ipv6.conf.eth0.ndisc_notify=1"); err != nil {
+		return err
+	}
+	var addresses, routes string
 	for family, addr := range c.Config.nodeAddrs(place) {
 		if router := segment.nets[family]; addr.IsValid() {
-			commands += fmt.Sprintf("addr add %s/%d dev eth0%s\nroute add default via %s\n", addr, router.Bits(), nodad(addr), router.Addr())
+			addresses += fmt.Sprintf("addr add %s/%d dev eth0%s\n", addr, router.Bits(), nodad(addr))
+			routes += fmt.Sprintf("route add default via %s\n", router.Addr())
 		}
 	}
-	return f.ip(ctx, host, commands)
+	return f.ip(ctx, host, addresses+"link set eth0 up\n"+routes)
 }
 
 // remove deletes a host's namespace, and with it its devices; one that is not there is fine.
