@@ -117,7 +117,7 @@ func boot(ctx context.Context, j Job, kernel, root, work string) (int, error) {
 		"-chardev", "stdio,id=out,signal=off", "-serial", "chardev:out",
 		"-chardev", "file,id=rc,path="+status, "-serial", "chardev:rc",
 		"-kernel", kernel, "-initrd", root,
-		"-append", "console=ttyS0 loglevel=4 panic=-1 oops=panic nokaslr mitigations=off tsc=reliable nowatchdog cryptomgr.notests")
+		"-append", "console=ttyS0 loglevel=4 panic=-1 oops=panic nokaslr mitigations=off tsc=reliable nowatchdog cryptomgr.notests"+clock())
 	var complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = j.Out, &complaints, 5*time.Second
 	err := cmd.Run()
