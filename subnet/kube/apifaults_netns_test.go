@@ -319,7 +319,7 @@ func testEvents(w *world) {
 func testProblems(w *world) {
 	spoiled := []map[string]string{
 		{"public-ip": "nonsense"}, {"public-ip": ""}, {"public-ip": "fd00::1"}, {"backend-data": "null"}, {"backend-data": `{"VNI":1,`},
-		{"backend-data": `{"VNI":1,"VtepMAC":"01:00:5e:00:00:01"}`}, {"backend-port": "0"}, {"backend-type": "host-gw"},
+		{"backend-data": `{"VNI":1,"VtepMAC":"01:00:5e:00:00:01"}`}, {"backend-port": "0"}, {"backend-type": "extension"},
 	}
 	for i, spoil := range spoiled {
 		notes := annotations(ip2, mac2)
