@@ -18,6 +18,7 @@ import (
 // attachment is an ADD under way.
 type attachment struct {
 	owner   ipam.Owner
+	netns   string // CNI_NETNS
 	path    string // CNI_PATH
 	self    string // our own type in it
 	records ipam.Records
@@ -38,7 +39,7 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	if _, ok := c.IPAM["ranges"]; ok {
 		p.note("ipam.ranges is replaced by the node's subnet out of %s", c.SubnetFile)
 	}
-	a := attachment{owner: ownerOf(args), path: args.Path, self: c.Type, records: c.records(), began: time.Now()}
+	a := attachment{owner: ownerOf(args), netns: args.Netns, path: args.Path, self: c.Type, records: c.records(), began: time.Now()}
 	ctx, cancel := context.WithTimeout(p.ctx, p.lockWait)
 	defer cancel()
 	// Before the wait for subnet.env, so that a DEL that comes meanwhile has its say after us.
@@ -101,10 +102,15 @@ func (p plugin) attach(a attachment) ([]byte, error) {
 			p.note("%v", err)
 		}
 	}
-	conf := p.prepare(a)
-	out, err := p.run(p.ctx, call{kind: a.record.Type, path: a.path, conf: a.gate.stage(conf, a.self, a.path), lock: a.lock, limit: p.runLimit})
+	conf, bare := p.prepare(a)
+	conf = stage{SubnetFile: a.gate.subnetFile, Free: !a.gate.stands, Bare: bare.on()}.into(conf, a.self, a.path)
+	out, err := p.run(p.ctx, call{kind: a.record.Type, path: a.path, conf: conf, lock: a.lock, limit: p.runLimit})
 	if err == nil {
+		out = bare.mend(out)
 		err = b.verify(out)
+	}
+	if err == nil && bare.on() {
+		err = p.settle(a.netns, a.owner.IfName)
 	}
 	if syncErr := durable(); err == nil && syncErr != nil {
 		err = fail(types.ErrIOFailure, "%v", syncErr)
@@ -124,20 +130,21 @@ func (p plugin) attach(a attachment) ([]byte, error) {
 
 // prepare sets the bridge up and gives the configuration that is left for the delegate: all that is recorded, if it has to
 // do everything.
-func (p plugin) prepare(a attachment) []byte {
+func (p plugin) prepare(a attachment) ([]byte, bare) {
 	ours, ok := plainOf(a.record, a.subnets)
 	if !ok {
-		return a.record.Raw
+		return a.record.Raw, bare{}
 	}
 	err := ours.gateway.ensure()
 	if err == nil {
 		var conf []byte
-		if conf, err = ours.render(); err == nil {
-			return conf
+		var left bare
+		if conf, left, err = ours.render(); err == nil {
+			return conf, left
 		}
 	}
 	if !errors.Is(err, errLeave) {
 		p.note("%v; the delegate is left to do it", err)
 	}
-	return a.record.Raw
+	return a.record.Raw, bare{}
 }

@@ -66,7 +66,7 @@ func (w *world) nothingLeft() {
 		}
 		w.must(err)
 		for line := range strings.Lines(string(out)) {
-			if strings.Contains(line, "CNI-DN-") || strings.Contains(line, "10.244.") {
+			if strings.Contains(line, "CNI-DN-") || strings.Contains(line, "10.244.") || strings.Contains(line, "fd00:10:244:") {
 				w.Errorf("%s: a rule is left: %s", save, line)
 			}
 		}
@@ -89,7 +89,7 @@ func TestC15AHundredAndTenPodsAtOnceComeAndGo(t *testing.T) {
 	w.must(errors.Join(errs...))
 	w.holds("after the ADDs", pods...)
 	for _, p := range pods {
-		w.run("ip", "netns", "exec", p.id, "ping", "-c1", "-W5", "10.244.1.1")
+		w.run("ip", "netns", "exec", p.id, "ping", "-c1", "-W5", w.at(1))
 	}
 	for i, p := range pods {
 		all.Go(func() { errs[i] = errors.Join(w.detach(c, l, p, 0), w.detach(c, l, p, 0)) })
@@ -126,7 +126,7 @@ func TestC08ManyCyclesLeaveNothing(t *testing.T) {
 	w.must(errors.Join(errs...))
 	w.until("the ports go", func() bool { return w.ports() == 1 })
 	w.holds("after the cycles", stays)
-	w.run("ip", "netns", "exec", stays.id, "ping", "-c1", "-W5", "10.244.1.1")
+	w.run("ip", "netns", "exec", stays.id, "ping", "-c1", "-W5", w.at(1))
 	w.must(w.detach(c, l, stays, 0))
 	w.nothingLeft()
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // prev is the result of ADD as the runtime hands it in again.
@@ -34,8 +36,8 @@ func TestC07DelWithoutARecordReleasesAll(t *testing.T) {
 		"nor subnet.env":              func(w *world, _ *pod) { w.must(os.Remove(w.file("subnet.env"))) },
 		"nor a namespace":             func(w *world, p *pod) { w.run("ip", "netns", "del", p.id) },
 		"nor a path to a namespace":   func(w *world, p *pod) { w.run("ip", "netns", "del", p.id); p.netns = "" },
-		"nor a reservation":           func(w *world, _ *pod) { w.must(os.Remove(w.file("networks/cbr0/10.244.1.2"))) },
-		"and in another subnet since": func(w *world, _ *pod) { w.writeEnv("10.244.9.1/24", "") },
+		"nor a reservation":           func(w *world, _ *pod) { w.must(os.Remove(w.file("networks/cbr0/" + w.at(2)))) },
+		"and in another subnet since": func(w *world, _ *pod) { w.writeNode(9, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -57,26 +59,26 @@ func TestARebuiltDelDoesNotTakeAnotherAttachmentsInterface(t *testing.T) {
 	w := newWorld(t)
 	p, late := w.pod("new"), pod{id: "late", ifc: "eth0", netns: "/run/netns/new"}
 	w.add(p)
-	w.write("networks/cbr0/10.244.1.99", "late\r\neth0")
+	w.write("networks/cbr0/"+w.at(99), "late\r\neth0")
 	w.del(late)
-	if d := cmp.Diff([]string{"10.244.1.2 new/eth0"}, w.reserved()); d != "" || w.ports() != 1 {
+	if d := cmp.Diff([]string{w.at(2) + " new/eth0"}, w.reserved()); d != "" || w.ports() != 1 {
 		t.Errorf("%d ports, reserved (-want +got):\n%s", w.ports(), d)
 	}
-	w.run("ip", "netns", "exec", "new", "ping", "-c1", "-W2", "10.244.1.1")
+	w.run("ip", "netns", "exec", "new", "ping", "-c1", "-W2", w.at(1))
 	w.del(late)
-	w.run("ip", "netns", "exec", "new", "ping", "-c1", "-W2", "10.244.1.1")
+	w.run("ip", "netns", "exec", "new", "ping", "-c1", "-W2", w.at(1))
 }
 
 // host-local takes a file without an interface name for any interface of the container.
 func TestARebuiltDelDoesNotReleaseAnOldReservationOfAnotherInterface(t *testing.T) {
 	w := newWorld(t)
-	w.write("networks/cbr0/10.244.1.7", "both")
-	w.write("networks/cbr0/last_reserved_ip.0", "10.244.1.7")
+	w.write("networks/cbr0/"+w.at(7), "both")
+	w.write("networks/cbr0/last_reserved_ip.0", w.at(7))
 	p := w.pod("both")
 	p.ifc = "net1"
 	w.run("ip", "netns", "exec", "both", "ip", "link", "add", "net1", "type", "bridge")
 	w.del(p)
-	if d := cmp.Diff([]string{"10.244.1.7 both/"}, w.reserved()); d != "" {
+	if d := cmp.Diff([]string{w.at(7) + " both/"}, w.reserved()); d != "" {
 		t.Errorf("net1 released (-want +got):\n%s", d)
 	}
 	p.ifc = "eth0"
@@ -96,10 +98,10 @@ func TestTwoInterfacesOfAContainerHaveARecordEach(t *testing.T) {
 		t.Errorf("records (-want +got):\n%s", d)
 	}
 	w.del(q)
-	if d := cmp.Diff([]string{"10.244.1.2 two/eth0"}, w.reserved()); d != "" {
+	if d := cmp.Diff([]string{w.at(2) + " two/eth0"}, w.reserved()); d != "" {
 		t.Errorf("reserved (-want +got):\n%s", d)
 	}
-	w.run("ip", "netns", "exec", "two", "ping", "-c1", "-W2", "10.244.1.1")
+	w.run("ip", "netns", "exec", "two", "ping", "-c1", "-W2", w.at(1))
 	w.del(p)
 	w.empty()
 }
@@ -138,7 +140,7 @@ func TestDelFreesAReservationThatLostItsContent(t *testing.T) {
 	p := w.pod("empty")
 	out, err := w.call("ADD", p, w.conf())
 	w.must(err)
-	w.write("networks/cbr0/10.244.1.2", "")
+	w.write("networks/cbr0/"+w.at(2), "")
 	_, err = w.call("DEL", p, w.conf(prev(out)))
 	w.must(err)
 	w.empty()
@@ -155,13 +157,13 @@ func TestDelOfABrokenConfigurationUsesTheRecord(t *testing.T) {
 
 // What flannel v0.28.9 wrote for its pods: the delegate's configuration under the container's ID.
 func TestC25PodsOfFlannelAreDeletedByUsAndOursByFlannel(t *testing.T) {
-	w := newWorld(t)
+	w := newWorldIn(t, lane.Dual)
 	p := w.pod("c25")
 	w.add(p)
 	got, err := os.ReadFile(w.file("flannel/c25"))
 	w.must(err)
 	want := `{"bridge":"cni0","cniVersion":"1.0.0","hairpinMode":true,"ipMasq":false,"ipam":{"dataDir":"` + w.file("networks") +
-		`","ranges":[[{"subnet":"10.244.1.0/24"}]],"routes":[{"dst":"10.244.0.0/16"}],"type":"host-local"},"isDefaultGateway":true,"isGateway":true,"mtu":1450,"name":"cbr0","type":"bridge"}`
+		`","ranges":[[{"subnet":"10.244.1.0/24"}],[{"subnet":"fd00:10:244:1::/64"}]],"routes":[{"dst":"10.244.0.0/16"},{"dst":"fd00:10:244::/48"}],"type":"host-local"},"isDefaultGateway":true,"isGateway":true,"mtu":1450,"name":"cbr0","type":"bridge"}`
 	if d := cmp.Diff(want, string(got)); d != "" {
 		t.Errorf("record (-want +got):\n%s", d)
 	}
@@ -218,7 +220,7 @@ func TestARebuiltDelCallsAnotherAddressManager(t *testing.T) {
 	w.write("bin/mine", "")
 	w.must(os.WriteFile(w.bin+"/mine", []byte("#!/bin/sh\necho $CNI_COMMAND $CNI_CONTAINERID >> "+w.file("called")+"\n"), 0o755))
 	mine := with("ipam", map[string]any{"type": "mine"})
-	_, err := w.call("DEL", p, w.conf(mine, prev(`{"cniVersion":"1.0.0","ips":[{"address":"10.244.1.44/24"}]}`)))
+	_, err := w.call("DEL", p, w.conf(mine, prev(`{"cniVersion":"1.0.0","ips":[{"address":"`+w.at(44)+`/24"}]}`)))
 	w.must(err)
 	if b, _ := os.ReadFile(w.file("called")); strings.TrimSpace(string(b)) != "DEL other" {
 		t.Errorf("called with %q", b)

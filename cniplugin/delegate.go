@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // nodeNet is the part of subnet.env that a pod's interface depends on.
@@ -16,6 +19,11 @@ type nodeNet struct {
 	Subnets  []netip.Prefix // of this node, one a family, masked, IPv4 first
 	MTU      int            // 0 leaves it to the delegate
 	IPMasq   bool           // the agent masquerades, so that the delegate need not
+}
+
+// has tells whether pods of this node get addresses of a family.
+func (n nodeNet) has(f subnet.Family) bool {
+	return slices.ContainsFunc(n.Subnets, func(p netip.Prefix) bool { return subnet.FamilyOf(p.Addr()) == f })
 }
 
 // buildDelegate makes the configuration of the delegate: what the operator wrote under "delegate", completed.
@@ -69,6 +77,9 @@ func buildIPAM(in object, n nodeNet) (object, error) {
 		return nil, fmt.Errorf("failed to read IPAM routes: %w", err)
 	}
 	for _, p := range n.Networks {
+		if !n.has(subnet.FamilyOf(p.Addr())) {
+			continue // a node may have one family in a cluster of two; its pods have nowhere to send the other to
+		}
 		routes = append(routes, json.RawMessage(fmt.Sprintf(`{"dst":"%s"}`, p)))
 	}
 	type subnetRange struct {

@@ -78,7 +78,7 @@ func TestC06ABadDiskIsNamedAndLeavesNothing(t *testing.T) {
 				if harm.del != (err != nil) || err != nil && !strings.Contains(err.Error(), harm.says) {
 					t.Errorf("DEL: %v", err)
 				}
-				w.run("ip", "netns", "exec", neighbour.id, "ping", "-c1", "-W5", "10.244.1.1")
+				w.run("ip", "netns", "exec", neighbour.id, "ping", "-c1", "-W5", w.at(1))
 				harm.heal(d)
 				w.del(p)
 				w.holds("DEL", neighbour)

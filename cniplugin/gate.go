@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"net/netip"
@@ -39,82 +37,6 @@ func gateOf(args *skel.CmdArgs, subnetFile string) (gate, error) {
 		return g, fail(types.ErrTryAgainLater, "%v", err)
 	}
 	return g, nil
-}
-
-// stage is what a delegate's address management is told in addition when an address is to be held before any interface
-// has it: then it is this plugin, which runs the real one. Nothing of it is recorded, and DEL goes without.
-type stage struct {
-	Type       string `json:"type"` // of the real one
-	SubnetFile string `json:"subnetFile"`
-}
-
-const stageKey = "weft"
-
-// stage puts the stage into the configuration of a delegate that has its address managed. Self is our own type.
-func (g gate) stage(raw []byte, self, path string) []byte {
-	if _, err := findPlugin(self, path); !g.stands || err != nil {
-		return raw
-	}
-	conf, management := object{}, object{}
-	if json.Unmarshal(raw, &conf) != nil || json.Unmarshal(conf["ipam"], &management) != nil {
-		return raw
-	}
-	kind, err := management.text("type")
-	if err != nil || kind == "" {
-		return raw
-	}
-	management.set(stageKey, stage{kind, g.subnetFile})
-	management.set("type", self)
-	conf.set("ipam", management)
-	out, err := json.Marshal(conf)
-	if err != nil {
-		return raw
-	}
-	return out
-}
-
-// unstage takes the stage out again; it is false in a configuration without.
-func unstage(raw []byte) (stage, []byte, bool) {
-	if !bytes.Contains(raw, []byte(`"`+stageKey+`"`)) {
-		return stage{}, raw, false
-	}
-	var s stage
-	conf, management := object{}, object{}
-	if json.Unmarshal(raw, &conf) != nil || json.Unmarshal(conf["ipam"], &management) != nil ||
-		json.Unmarshal(management[stageKey], &s) != nil || s.Type == "" {
-		return stage{}, raw, false
-	}
-	delete(management, stageKey)
-	management.set("type", s.Type)
-	conf.set("ipam", management)
-	out, err := json.Marshal(conf)
-	return s, out, err == nil
-}
-
-// staged is a verb that may be called as the address management of our own delegate.
-func (p plugin) staged(verb func(*skel.CmdArgs) error) func(*skel.CmdArgs) error {
-	return func(args *skel.CmdArgs) error {
-		s, conf, ok := unstage(args.StdinData)
-		if !ok {
-			return verb(args)
-		}
-		// In the delegate's group, so that it ends with it.
-		out, err := p.run(p.ctx, call{kind: s.Type, path: args.Path, conf: conf, limit: p.runLimit, inGroup: true})
-		if err != nil {
-			return err
-		}
-		if addrs := ipam.ResultAddrs(out); len(addrs) > 0 {
-			g, err := gateOf(args, s.SubnetFile)
-			if err == nil {
-				err = g.hold(addrs)
-			}
-			if err != nil {
-				return err // the delegate releases the address
-			}
-		}
-		_, err = p.stdout.Write(out)
-		return err
-	}
 }
 
 // hold writes the note and then holds the addresses, in this order: an address that is held and of which nobody knows

@@ -21,6 +21,7 @@ import (
 
 	"github.com/weft-cni/weft/subnet/attach"
 	"github.com/weft-cni/weft/subnet/ipam"
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 const gateTable = `table inet weft-gate {
@@ -138,7 +139,7 @@ func TestWithoutPoliciesAPodIsNotedAndNobodyIsAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, err := notes.Read("c1@eth0")
-	if err != nil || n.Namespace != "shop" || n.Pod != "web-c1" || n.UID != "uid-web-c1" || len(n.Addrs) != 1 || len(a.all()) > 0 {
+	if err != nil || n.Namespace != "shop" || n.Pod != "web-c1" || n.UID != "uid-web-c1" || len(n.Addrs) != len(w.lane.Families()) || len(a.all()) > 0 {
 		t.Errorf("note %+v, %v; asked %v", n, err, a.all())
 	}
 	w.del(p)
@@ -149,8 +150,7 @@ func TestWithoutPoliciesAPodIsNotedAndNobodyIsAsked(t *testing.T) {
 }
 
 func TestAPodUnderPolicyIsHeldUntilItIsJudged(t *testing.T) {
-	w := newWorld(t)
-	w.writeEnv("10.244.1.1/24", "fd00:10:244:1::1/64")
+	w := newWorldIn(t, lane.Dual)
 	w.shut()
 	held := false
 	a := w.agent(func(n attach.Note) error {
@@ -190,7 +190,7 @@ func TestTheStageAnswersWhenTheAddressIsHeld(t *testing.T) {
 	w.shut()
 	p := w.pod("c1")
 	conf := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"cbr0","type":"bridge","bridge":"cni0","ipam":{"type":"flannel","dataDir":%q,`+
-		`"ranges":[[{"subnet":"10.244.1.0/24"}]],"weft":{"type":"host-local","subnetFile":%q}}}`, w.file("networks"), w.file("subnet.env"))
+		`"ranges":[[{"subnet":"%s"}]],"weft":{"type":"host-local","subnetFile":%q}}}`, w.file("networks"), lane.PodCIDR(w.lane.First(), 1), w.file("subnet.env"))
 	out, err := w.named("ADD", p, []byte(conf))
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +213,7 @@ func TestWithoutAnAgentThePodStartsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	addrs := ipam.ResultAddrs([]byte(out))
-	if len(addrs) != 1 || !w.isHeld(addrs[0]) || len(w.notes()) != 1 {
+	if len(addrs) == 0 || !w.isHeld(addrs[0]) || !w.isHeld(addrs[len(addrs)-1]) || len(w.notes()) != 1 {
 		t.Errorf("held %v, notes %q", addrs, w.notes())
 	}
 	if !strings.Contains(w.stderr.String(), "starts without network") {
@@ -298,7 +298,7 @@ func TestAPodWithoutANameIsNotHeld(t *testing.T) {
 }
 
 func TestStagesGoInAndComeOut(t *testing.T) {
-	g := gate{subnetFile: "/run/flannel/subnet.env", stands: true}
+	g := stage{SubnetFile: "/run/flannel/subnet.env"}
 	dir := t.TempDir()
 	if err := os.WriteFile(dir+"/flannel", nil, 0o755); err != nil {
 		t.Fatal(err)
@@ -307,16 +307,16 @@ func TestStagesGoInAndComeOut(t *testing.T) {
 		"host-local": `{"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}]],"type":"host-local"},"name":"cbr0","type":"bridge"}`,
 		"another":    `{"ipam":{"type":"dhcp"},"type":"ptp"}`,
 	} {
-		in := g.stage([]byte(raw), "flannel", dir)
+		in := g.into([]byte(raw), "flannel", dir)
 		s, out, ok := unstage(in)
 		var want, got any
 		_, _ = json.Unmarshal([]byte(raw), &want), json.Unmarshal(out, &got)
-		if d := cmp.Diff(want, got); !ok || d != "" || s.SubnetFile != g.subnetFile || bytes.Equal(in, []byte(raw)) {
+		if d := cmp.Diff(want, got); !ok || d != "" || s.SubnetFile != g.SubnetFile || bytes.Equal(in, []byte(raw)) {
 			t.Errorf("%s: %t %+v (-want +got):\n%s", name, ok, s, d)
 		}
 	}
 	for name, raw := range map[string]string{"no address": `{"type":"bridge"}`, "empty": `{"ipam":{}}`, "odd": `{"ipam":7}`, "none": ``} {
-		if out := g.stage([]byte(raw), "flannel", dir); string(out) != raw {
+		if out := g.into([]byte(raw), "flannel", dir); string(out) != raw {
 			t.Errorf("%s: %s", name, out)
 		}
 		if _, _, ok := unstage([]byte(raw)); ok {

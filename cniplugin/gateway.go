@@ -136,6 +136,6 @@ func (g gateway) tune() {
 
 func randomMAC() (mac [6]byte) {
 	_, _ = unix.Getrandom(mac[:], 0) // so few bytes come whole; package crypto/rand would add a twentieth to the program
-	mac[0] = mac[0]&^1 | 2   // one station's, and of no manufacturer
+	mac[0] = mac[0]&^1 | 2           // one station's, and of no manufacturer
 	return mac
 }

@@ -46,13 +46,13 @@ func TestC18GCReleasesWhatIsNotValid(t *testing.T) {
 	w := newWorld(t)
 	w.version = "1.1.0"
 	pods := attachMany(w, 50)
-	w.write("networks/cbr0/10.244.1.200", "leaked\r\neth0")
-	w.write("networks/cbr0/10.244.1.201", "")
-	w.write("networks/other/10.244.1.200", "foreign\r\neth0")
+	w.write("networks/cbr0/"+w.at(200), "leaked\r\neth0")
+	w.write("networks/cbr0/"+w.at(201), "")
+	w.write("networks/other/"+w.at(200), "foreign\r\neth0")
 	w.write("flannel/foreign", `{"name":"other","type":"bridge"}`)
 	w.write("flannel/broken", ``)
 	recovered := ipam.Recovered()
-	w.write("networks/cbr0/10.244.1.202", recovered.ContainerID+"\r\n"+recovered.IfName)
+	w.write("networks/cbr0/"+w.at(202), recovered.ContainerID+"\r\n"+recovered.IfName)
 	w.settle()
 
 	gc := func(changes ...func(map[string]any)) {
@@ -75,12 +75,12 @@ func TestC18GCReleasesWhatIsNotValid(t *testing.T) {
 	if n := len(w.reserved()); n != 21 || len(w.recorded()) != 21 {
 		t.Errorf("twenty valid: %q, records %q", w.reserved(), w.recorded())
 	}
-	w.run("ip", "netns", "exec", pods[0].id, "ping", "-c1", "-W2", "10.244.1.1")
+	w.run("ip", "netns", "exec", pods[0].id, "ping", "-c1", "-W2", w.at(1))
 	gc(with("cni.dev/valid-attachments", nil)) // libcni's empty list
-	if d := cmp.Diff([]string{"10.244.1.202 weft-recovered/eth0"}, w.reserved()); d != "" {
+	if d := cmp.Diff([]string{w.at(202) + " weft-recovered/eth0"}, w.reserved()); d != "" {
 		t.Errorf("none valid (-want +got):\n%s", d)
 	}
-	if d := cmp.Diff([]string{"foreign"}, w.recorded()); d != "" || !exists(w.file("networks/other/10.244.1.200")) {
+	if d := cmp.Diff([]string{"foreign"}, w.recorded()); d != "" || !exists(w.file("networks/other/"+w.at(200))) {
 		t.Errorf("another network was touched; records (-want +got):\n%s", d)
 	}
 }
@@ -113,7 +113,7 @@ func gcMeetsAdd(t *testing.T, ifc string, after bool) {
 	w.until("GC has released what it could at once", func() bool { return len(w.recorded()) == 2 })
 	w.write("go", "")
 	w.must(errors.Join(<-added, <-collected))
-	if d := cmp.Diff([]string{"10.244.1.2 gc-0/eth0", "10.244.1.4 fresh/" + ifc}, w.reserved()); d != "" {
+	if d := cmp.Diff([]string{w.at(2) + " gc-0/eth0", w.at(4) + " fresh/" + ifc}, w.reserved()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	if d := cmp.Diff([]string{ipam.RecordName(ipam.Owner{ContainerID: p.id, IfName: ifc}), "gc-0"}, w.recorded()); d != "" {
@@ -125,7 +125,7 @@ func TestC18AnAddWaitsForTheAddressManagersGC(t *testing.T) {
 	w := newWorld(t)
 	w.version = "1.1.0"
 	attachMany(w, 1)
-	w.write("networks/cbr0/10.244.1.77", "leaked\r\neth0")
+	w.write("networks/cbr0/"+w.at(77), "leaked\r\neth0")
 	w.replace("host-local", `[ $CNI_COMMAND = GC ] || exec $REAL; touch `+w.file("started")+`; while [ ! -e `+w.file("go")+` ]; do sleep 0.01; done; exec $REAL`)
 	collected, added := make(chan error, 1), make(chan error, 1)
 	list, p := w.conf(valid()), w.pod("fresh")
@@ -142,7 +142,7 @@ func TestC18AnAddWaitsForTheAddressManagersGC(t *testing.T) {
 	}()
 	w.write("go", "")
 	w.must(errors.Join(<-added, <-collected))
-	if d := cmp.Diff([]string{"10.244.1.3 fresh/eth0"}, w.reserved()); d != "" {
+	if d := cmp.Diff([]string{w.at(3) + " fresh/eth0"}, w.reserved()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
@@ -170,7 +170,7 @@ func TestC18GCOfAnEmptyNodeIsFine(t *testing.T) {
 	w.must(os.Remove(w.file("subnet.env")))
 	_, err := w.call("GC", pod{}, w.conf(valid()))
 	w.must(err)
-	w.write("networks/cbr0/10.244.1.5", "leaked\r\neth0")
+	w.write("networks/cbr0/"+w.at(5), "leaked\r\neth0")
 	_, err = w.call("GC", pod{}, w.conf(valid()))
 	w.must(err)
 	w.empty()
@@ -180,13 +180,13 @@ func TestC18GCWithAHostLocalThatIsOlderThanTheVerb(t *testing.T) {
 	w := newWorld(t)
 	w.version = "1.1.0"
 	pods := attachMany(w, 2)
-	w.write("networks/cbr0/10.244.1.5", "leaked\r\neth0")
-	w.write("networks/cbr0/10.244.1.6", "")
-	w.write("networks/cbr0/10.244.1.7", "gc-0") // without an interface, of a valid pod
+	w.write("networks/cbr0/"+w.at(5), "leaked\r\neth0")
+	w.write("networks/cbr0/"+w.at(6), "")
+	w.write("networks/cbr0/"+w.at(7), "gc-0") // without an interface, of a valid pod
 	w.replace("host-local", `[ $CNI_COMMAND = GC ] || exec $REAL; echo '{"code":4,"msg":"unknown CNI_COMMAND: GC"}'; exit 1`)
 	_, err := w.call("GC", pod{}, w.conf(valid(pods[:1]...)))
 	w.must(err)
-	if d := cmp.Diff([]string{"10.244.1.2 gc-0/eth0", "10.244.1.7 gc-0/"}, w.reserved()); d != "" {
+	if d := cmp.Diff([]string{w.at(2) + " gc-0/eth0", w.at(7) + " gc-0/"}, w.reserved()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
@@ -194,7 +194,7 @@ func TestC18GCWithAHostLocalThatIsOlderThanTheVerb(t *testing.T) {
 func TestC18GCRefusesAListItCannotRead(t *testing.T) {
 	w := newWorld(t)
 	w.version = "1.1.0"
-	w.write("networks/cbr0/10.244.1.5", "a\r\neth0")
+	w.write("networks/cbr0/"+w.at(5), "a\r\neth0")
 	for _, list := range []any{"all", []any{map[string]any{"containerID": "a"}}, []any{map[string]any{"ifname": "eth0"}}} {
 		_, err := w.call("GC", pod{}, w.conf(with("cni.dev/valid-attachments", list)))
 		wantCode(t, err, types.ErrInvalidNetworkConfig, "read cni.dev/valid-attachments")

@@ -106,7 +106,7 @@ func killAdds(w *world) {
 		}
 	}
 	w.Logf("calls by program: %v", whole.count)
-	w.run("ip", "netns", "exec", neighbour.id, "ping", "-c1", "-W5", "10.244.1.1")
+	w.run("ip", "netns", "exec", neighbour.id, "ping", "-c1", "-W5", w.at(1))
 }
 
 func TestC11ADelKilledAtAnyStepIsFinishedByTheNext(t *testing.T) {
@@ -127,5 +127,5 @@ func TestC11ADelKilledAtAnyStepIsFinishedByTheNext(t *testing.T) {
 		}
 	}
 	t.Logf("calls by program: %v", whole.count)
-	w.run("ip", "netns", "exec", neighbour.id, "ping", "-c1", "-W5", "10.244.1.1")
+	w.run("ip", "netns", "exec", neighbour.id, "ping", "-c1", "-W5", w.at(1))
 }

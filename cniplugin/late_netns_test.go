@@ -25,7 +25,7 @@ func TestC11ALateDelOfTheOldSandboxHarmsNotTheNewOne(t *testing.T) {
 				w.del(old)
 				w.until("the old port goes", func() bool { return w.ports() == 1 })
 				w.holds("after the late DEL", fresh)
-				w.run("ip", "netns", "exec", path, "ping", "-c1", "-W5", "10.244.1.1")
+				w.run("ip", "netns", "exec", path, "ping", "-c1", "-W5", w.at(1))
 			}
 			w.del(fresh)
 			w.empty()
@@ -63,7 +63,7 @@ func TestC10ADelTakesTheInterfaceOfAnAddressThatWasPutBack(t *testing.T) {
 			w := newWorld(t)
 			p := w.pod("back")
 			w.add(p)
-			w.write("networks/cbr0/10.244.1.2", ipam.Recovered().ContainerID+"\r\n"+ipam.Recovered().IfName)
+			w.write("networks/cbr0/"+w.at(2), ipam.Recovered().ContainerID+"\r\n"+ipam.Recovered().IfName)
 			if !record {
 				w.must(os.RemoveAll(w.file("flannel")))
 			}
@@ -71,7 +71,7 @@ func TestC10ADelTakesTheInterfaceOfAnAddressThatWasPutBack(t *testing.T) {
 			if _, ok, err := lookIn(p.netns, p.ifc); ok || err != nil || w.ports() != 0 {
 				t.Errorf("the interface is there: %v, %v; %d ports", ok, err, w.ports())
 			}
-			if d := cmp.Diff([]string{"10.244.1.2 weft-recovered/eth0"}, w.reserved()); d != "" {
+			if d := cmp.Diff([]string{w.at(2) + " weft-recovered/eth0"}, w.reserved()); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 		})
@@ -122,7 +122,7 @@ func TestC13ADelWithoutItsDelegateIsRetried(t *testing.T) {
 			if _, err := w.call("DEL", p, w.conf()); err == nil {
 				t.Error("DEL succeeded")
 			}
-			if d := cmp.Diff([]string{"10.244.1.2 retry/eth0"}, w.reserved()); d != "" {
+			if d := cmp.Diff([]string{w.at(2) + " retry/eth0"}, w.reserved()); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 			w.must(os.Symlink(builtPlugin(w, plugin), w.bin+"/"+plugin))
@@ -152,7 +152,7 @@ func TestC11TwoAddsOfOneAttachmentAtOnceMakeOne(t *testing.T) {
 	}
 	wantCode(t, first, types.ErrInternal, "failed to delegate add: ")
 	w.holds("after two ADDs", p)
-	w.run("ip", "netns", "exec", p.id, "ping", "-c1", "-W5", "10.244.1.1")
+	w.run("ip", "netns", "exec", p.id, "ping", "-c1", "-W5", w.at(1))
 	w.del(p)
 	w.empty()
 }

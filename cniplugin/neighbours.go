@@ -1,28 +1,25 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
-	"strings"
 
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/ipam"
 )
 
 // keepLiveNeighbours reserves addresses that a neighbour on the bridge uses although their reservation is lost, so that
 // host-local does not hand them out a second time. Only a neighbour whose MAC the bridge has learned on a port counts:
-// the entry of a pod that is gone stays in the ARP cache, but not in the bridge. This sees IPv4 pods that talked
+// the entry of a pod that is gone stays in the kernel's table, but not in the bridge. This sees pods that talked
 // within the last minutes; the agent, which sees into the namespaces, mends the rest and finds the owners.
 func keepLiveNeighbours(ctx context.Context, bridgeName string, store ipam.Store, subnets []netip.Prefix) error {
-	neighbours := arpCache(bridgeName)
-	if len(neighbours) == 0 {
-		return nil
+	neighbours, err := neighboursOn(bridgeName, subnets)
+	if err != nil || len(neighbours) == 0 {
+		return err
 	}
 	var learned map[[6]byte]bool
 	for addr, mac := range neighbours {
@@ -50,26 +47,25 @@ func inAny(ranges []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// arpCache reads the IPv4 neighbours of an interface (proc(5), net/arp).
-func arpCache(ifName string) map[netip.Addr][6]byte {
-	b, err := os.ReadFile("/proc/thread-self/net/arp")
+// neighboursOn reads the neighbours of an interface in the families of some ranges. Without the interface there are none.
+func neighboursOn(name string, ranges []netip.Prefix) (map[netip.Addr][6]byte, error) {
+	dev, err := openDevice(name)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
+	defer dev.close()
+	c, err := openRtnl()
+	if err != nil {
+		return nil, fmt.Errorf("read the neighbours on %s: %w", name, err)
+	}
+	defer c.Close()
 	out := map[netip.Addr][6]byte{}
-	lines := bufio.NewScanner(bytes.NewReader(b))
-	for lines.Scan() {
-		f := strings.Fields(lines.Text())
-		if len(f) != 6 || f[5] != ifName {
-			continue
-		}
-		addr, err := netip.ParseAddr(f[0])
-		mac, macErr := net.ParseMAC(f[3])
-		if err == nil && macErr == nil && len(mac) == 6 {
-			out[addr] = [6]byte(mac)
+	for _, p := range ranges {
+		if err := c.neighbours(dev.index, subnet.FamilyOf(p.Addr()), out); err != nil {
+			return nil, fmt.Errorf("read the neighbours on %s: %w", name, err)
 		}
 	}
-	return out
+	return out, nil
 }
 
 // learnedMACs reads what a bridge learned on its ports (struct __fdb_entry in linux/if_bridge.h, 16 bytes each: MAC,

@@ -8,8 +8,12 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // link is an interface as another namespace has it.
@@ -35,36 +39,70 @@ func isOwnNetns(path string) bool {
 	return unix.Stat("/proc/thread-self/ns/net", &own) == nil && unix.Stat(path, &other) == nil && own.Dev == other.Dev && own.Ino == other.Ino
 }
 
+// inNetns runs f on a thread that is inside a namespace. Without the namespace the error is fs.ErrNotExist.
+func inNetns(path string, f func() error) error {
+	ns, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("open namespace: %w", err)
+	}
+	defer func() { _ = ns.Close() }() // only read
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine, as it is in the wrong namespace
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("enter namespace %s: %w", path, err)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
 // lookIn reads an interface of a namespace; it is false when either is missing.
-func lookIn(path, name string) (link, bool, error) {
-	f, err := os.Open(path)
+func lookIn(path, name string) (l link, found bool, err error) {
+	err = inNetns(path, func() error {
+		l, found = look(name)
+		return nil
+	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return link{}, false, nil
 	}
-	if err != nil {
-		return link{}, false, fmt.Errorf("open namespace: %w", err)
-	}
-	defer func() { _ = f.Close() }() // only read
-	type answer struct {
-		link  link
-		found bool
-		err   error
-	}
-	done := make(chan answer)
-	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine, as it is in the wrong namespace
-		var a answer
-		if a.err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); a.err == nil {
-			a.link, a.found = look(name)
-		}
-		done <- a
-	}()
-	a := <-done
-	if a.err != nil {
-		return link{}, false, fmt.Errorf("enter namespace %s: %w", path, a.err)
-	}
-	return a.link, a.found, nil
+	return l, found, err
 }
+
+// settleTime is how long the bridge plugin waits, too.
+const settleTime = 5 * time.Second
+
+// settle waits until a pod can send from its IPv6 addresses.
+func (p plugin) settle(netns, ifName string) error {
+	return inNetns(netns, func() error {
+		c, err := openRtnl()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		dev, err := openDevice(ifName)
+		if err != nil {
+			return err
+		}
+		defer dev.close()
+		for end := time.Now().Add(settleTime); ; time.Sleep(settleStep) {
+			have, err := c.addrs(dev.index, subnet.IPv6)
+			i := slices.IndexFunc(have, address.unsettled)
+			switch {
+			case err != nil || i < 0:
+				return err
+			case have[i].flags&unix.IFA_F_DADFAILED != 0:
+				return fmt.Errorf("another station has the address %s of %s", have[i].prefix, ifName)
+			case p.ctx.Err() != nil || time.Now().After(end):
+				return fmt.Errorf("the address %s of %s cannot be used yet, after %v", have[i].prefix, ifName, settleTime)
+			}
+		}
+	})
+}
+
+// settleStep is short: what is waited for is that the kernel's worker gets a processor.
+const settleStep = 500 * time.Microsecond
 
 // look reads an interface of the calling thread's namespace.
 func look(name string) (link, bool) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -73,38 +74,42 @@ func (o object) hasOwnRanges() bool {
 
 // render is the configuration of a delegate that leaves the bridge's addresses and MAC alone. The default routes that it
 // would have made of them are written out. Nothing of it is recorded.
-func (p plain) render() ([]byte, error) {
+func (p plain) render() ([]byte, bare, error) {
 	for _, key := range []string{"isGateway", "isDefaultGateway", "forceAddress"} {
 		delete(p.conf, key)
 	}
 	routes, err := p.routes()
 	if err != nil {
-		return nil, err
+		return nil, bare{}, err
 	}
+	left := bareOf(p.gateway.addrs, routes)
+	left.direct(routes)
 	p.management.set("routes", routes)
 	p.conf.set("ipam", p.management)
-	return json.Marshal(p.conf)
+	out, err := json.Marshal(p.conf)
+	return out, left, err
 }
 
 // routes are the configured ones and, as the bridge plugin adds them, a default route for each family that has none with a
 // gateway.
-func (p plain) routes() ([]json.RawMessage, error) {
-	routes, err := readRoutes(p.management["routes"])
-	if err != nil || !p.isDefault {
-		return routes, err
-	}
+func (p plain) routes() ([]object, error) {
+	var routes []object
 	var known []types.Route
-	if err := json.Unmarshal(p.management["routes"], &known); err != nil {
+	raw := p.management["routes"]
+	if err := errors.Join(json.Unmarshal(raw, &routes), json.Unmarshal(raw, &known)); err != nil {
 		return nil, fmt.Errorf("read the routes: %w", err)
 	}
 	for _, gw := range p.gateway.addrs {
 		all := netip.PrefixFrom(gw.Addr(), 0).Masked().String()
-		found := false
+		found := !p.isDefault
 		for _, r := range known {
 			found = found || r.GW != nil && r.Dst.String() == all
 		}
 		if !found {
-			routes = append(routes, json.RawMessage(fmt.Sprintf(`{"dst":"%s","gw":"%s"}`, all, gw.Addr())))
+			route := object{}
+			route.set("dst", all)
+			route.set("gw", gw.Addr())
+			routes = append(routes, route)
 		}
 	}
 	return routes, nil

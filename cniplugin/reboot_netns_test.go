@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -37,7 +36,7 @@ func newMachine(t *testing.T) *machine {
 	t.Cleanup(conn.Close)
 	m := &machine{world: w, cni: w.cni(), list: w.list("1.0.0")}
 	m.opts = collect.Options{
-		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}, ClusterID: "c1", Kernel: conn,
+		PodCIDRs: w.ranges(), ClusterID: "c1", Kernel: conn,
 		Networks: w.file("networks"), Records: w.file("flannel"), Results: w.file("results"), State: w.file("weft/collect.json"), Proc: w.file("proc"),
 	}
 	return m
@@ -102,7 +101,7 @@ func (m *machine) pass() collect.Report {
 // agent, as on a node whose conflist stayed.
 func TestC08AfterEachPowerCutTheAddressesOfDeadPodsAreFreeAndNoOthers(t *testing.T) {
 	m := newMachine(t)
-	m.writeEnv("10.244.1.1/26", "")
+	m.writeNode(1, 6)
 	m.write("proc/sys/kernel/random/boot_id", "boot-0\n")
 	m.write("proc/stat", fmt.Sprintf("btime %d\n", time.Now().Add(-30*time.Minute).Unix()))
 	pods := m.start("boot-0", 50)
@@ -111,7 +110,7 @@ func TestC08AfterEachPowerCutTheAddressesOfDeadPodsAreFreeAndNoOthers(t *testing
 	}
 	for i := range 3 {
 		m.boot(fmt.Sprintf("boot-%d", i+1))
-		m.writeEnv("10.244.1.1/26", "")
+		m.writeNode(1, 6)
 		quick := m.start(fmt.Sprintf("boot-%d-quick", i+1), 5)
 		if r := m.pass(); len(r.Freed) != len(pods) || len(r.Records) != len(pods) || r.Kept != len(quick) || len(r.Problems) > 0 {
 			t.Errorf("boot %d: %s; kept %d, %q", i+1, r, r.Kept, r.Problems)
@@ -140,7 +139,7 @@ func TestC10ALivingPodKeepsItsAddressWhateverIsLostOnDisk(t *testing.T) {
 	m.write("proc/stat", fmt.Sprintf("btime %d\n", time.Now().Add(-30*time.Minute).Unix()))
 	pods := m.start("keep", 6)
 	before := m.reserved()
-	for i, dir := range []string{"networks/cbr0/*", "flannel/*", "networks/cbr0/10.244.1.*"} {
+	for i, dir := range []string{"networks/cbr0/*", "flannel/*", "networks/cbr0/*1[.:]*[0-9]"} {
 		files, err := filepath.Glob(m.file(dir))
 		m.must(err)
 		for _, f := range files {
@@ -152,7 +151,7 @@ func TestC10ALivingPodKeepsItsAddressWhateverIsLostOnDisk(t *testing.T) {
 		}
 	}
 	late := m.start("late", 1)
-	if addr, err := m.store().OwnedBy(ownerOfPod(late[0])); err != nil || len(addr) != 1 || addr[0].String() != "10.244.1.8" {
+	if addr, err := m.store().OwnedBy(ownerOfPod(late[0])); err != nil || len(addr) != 1 || addr[0].String() != m.at(8) {
 		t.Errorf("the next pod got %v, %v", addr, err)
 	}
 	for _, p := range append(pods, late...) {

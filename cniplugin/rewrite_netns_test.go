@@ -12,8 +12,10 @@ import (
 )
 
 // mtuEnv is subnet.env with one MTU.
-func mtuEnv(mtu int) []byte {
-	return fmt.Appendf(nil, "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=%d\nFLANNEL_IPMASQ=true\n", mtu)
+func (w *world) mtuEnv(mtu int) []byte {
+	env := w.env(1, 0)
+	env.MTU = mtu
+	return env.Render()
 }
 
 // mtus are the MTUs of the bridge and of pods.
@@ -37,7 +39,7 @@ func TestD09PodsMadeWhileSubnetEnvIsRewrittenGetTheOldOrTheNewOne(t *testing.T) 
 	var writeErr error
 	writer.Go(func() {
 		for i := 0; ctx.Err() == nil && writeErr == nil; i++ {
-			writeErr = subnet.WriteFile(w.file("subnet.env"), mtuEnv(1400+50*(i%2)), 0o644)
+			writeErr = subnet.WriteFile(w.file("subnet.env"), w.mtuEnv(1400+50*(i%2)), 0o644)
 		}
 	})
 	pods := make([]pod, 24)
@@ -67,7 +69,7 @@ func TestD09PodsMadeWhileSubnetEnvIsRewrittenGetTheOldOrTheNewOne(t *testing.T) 
 		if mtu != 1400 && mtu != 1450 || !strings.Contains(string(rec.Raw), fmt.Sprintf(`"mtu":%d,`, mtu)) {
 			t.Errorf("pod %d has MTU %d, its record is %s", i, mtu, rec.Raw)
 		}
-		w.run("ip", "netns", "exec", p.id, "ping", "-c1", "-W5", "10.244.1.1")
+		w.run("ip", "netns", "exec", p.id, "ping", "-c1", "-W5", w.at(1))
 		w.del(p)
 	}
 	t.Logf("pods by MTU: %v", seen)
@@ -83,7 +85,7 @@ func TestAfterAChangeOfTheMTUTheBridgeHasTheLeastOfItsPods(t *testing.T) {
 		mtu    int
 		bridge int
 	}{{1450, 1450}, {1350, 1350}, {8950, 1350}} {
-		w.must(subnet.WriteFile(w.file("subnet.env"), mtuEnv(step.mtu), 0o644))
+		w.must(subnet.WriteFile(w.file("subnet.env"), w.mtuEnv(step.mtu), 0o644))
 		p := w.pod(fmt.Sprintf("mtu-%d", i))
 		w.add(p)
 		pods = append(pods, p)

@@ -106,6 +106,27 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
+// neighbours reads the entries of an interface in a family that have a MAC.
+func (c rtnl) neighbours(index int, f subnet.Family, into map[netip.Addr][6]byte) error {
+	const header = unix.SizeofNdMsg
+	body := append(make([]byte, header), nl.Number(unix.NDA_IFINDEX, uint32(index))...)
+	body[0] = afOf(f)
+	err := c.Dump(nl.Request{Kind: unix.RTM_GETNEIGH, Body: body}, func(b []byte) {
+		if len(b) < header || int(binary.NativeEndian.Uint32(b[4:])) != index {
+			return
+		}
+		attrs := nl.Attrs(b[header:])
+		addr, ok := netip.AddrFromSlice(attrs[unix.NDA_DST])
+		if mac := attrs[unix.NDA_LLADDR]; ok && len(mac) == 6 {
+			into[addr] = [6]byte(mac)
+		}
+	})
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) {
+		return nil
+	}
+	return err
+}
+
 // link tells what an interface is, "bridge" for instance, and its MAC.
 func (c rtnl) link(index int) (kind string, mac [6]byte, err error) {
 	out, seq := c.Frame(nl.Request{Kind: unix.RTM_GETLINK, Flags: unix.NLM_F_ACK, Body: ifinfomsg(index, 0)})

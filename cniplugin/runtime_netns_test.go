@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -88,7 +89,7 @@ func TestC17EveryVersionVerbAndChain(t *testing.T) {
 				if want := max(version, "0.1.0"); result.Version() != want && !(want == "0.1.0" && result.Version() == "0.2.0") {
 					t.Errorf("the result has version %s", result.Version())
 				}
-				w.run("ip", "netns", "exec", p.id, "ping", "-c1", "-W2", "10.244.1.1")
+				w.run("ip", "netns", "exec", p.id, "ping", "-c1", "-W2", w.at(1))
 				if err := c.CheckNetworkList(ctx, l, p.runtimeConf()); err != nil && version >= "0.4.0" {
 					t.Errorf("CHECK: %v", err)
 				}
@@ -120,10 +121,10 @@ func TestC17ARuntimesGCDeletesWhatItHasNoPodFor(t *testing.T) {
 		_, err := c.AddNetworkList(ctx, l, p.runtimeConf())
 		w.must(err)
 	}
-	w.write("networks/cbr0/10.244.1.99", "leaked\r\neth0")
+	w.write("networks/cbr0/"+w.at(99), "leaked\r\neth0")
 	w.settle()
 	w.must(c.GCNetworkList(ctx, l, &libcni.GCArgs{ValidAttachments: []types.GCAttachment{{ContainerID: q.id, IfName: q.ifc}}}))
-	if d := cmp.Diff([]string{"10.244.1.3 stays/eth0"}, w.reserved()); d != "" {
+	if d := cmp.Diff([]string{w.at(3) + " stays/eth0"}, w.reserved()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
@@ -314,37 +315,39 @@ func TestC19APodReachesItselfThroughItsService(t *testing.T) {
 	w := newWorld(t)
 	p := w.pod("c19")
 	addr := w.add(p)[0]
-	w.must(os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte("1"), 0o644))
-	rules := fmt.Sprintf(`table ip svc {
-	chain pre { type nat hook prerouting priority -100; ip daddr 10.96.0.10 dnat to %[1]s; }
-	chain post { type nat hook postrouting priority 100; ip saddr %[1]s ip daddr %[1]s masquerade; }
-}`, addr)
+	f := w.lane.First()
+	w.must(os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-"+[2]string{"iptables", "ip6tables"}[f], []byte("1"), 0o644))
+	vip, ip := [2]string{"10.96.0.10", "fd00:10:96::10"}[f], [2]string{"ip", "ip6"}[f]
+	rules := fmt.Sprintf(`table %[3]s svc {
+	chain pre { type nat hook prerouting priority -100; %[3]s daddr %[2]s dnat to %[1]s; }
+	chain post { type nat hook postrouting priority 100; %[3]s saddr %[1]s %[3]s daddr %[1]s masquerade; }
+}`, addr, vip, ip)
 	nft := exec.Command("nft", "-f", "-")
 	nft.Stdin = strings.NewReader(rules)
 	if out, err := nft.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	t.Cleanup(func() { w.run("nft", "delete", "table", "ip", "svc") })
-	service := "10.96.0.10:7000"
+	t.Cleanup(func() { w.run("nft", "delete", "table", ip, "svc") })
+	service := net.JoinHostPort(vip, "7000")
 	var udp, tcp net.Conn
 	var got atomic.Int32
 	w.within(p, func() error {
-		server, err := net.ListenPacket("udp4", ":7000")
+		server, err := net.ListenPacket("udp", ":7000")
 		if err != nil {
 			return err
 		}
 		t.Cleanup(func() { _ = server.Close() })
 		go echo(server, "c19", &got)
-		listener, err := net.Listen("tcp4", ":7000")
+		listener, err := net.Listen("tcp", ":7000")
 		if err != nil {
 			return err
 		}
 		t.Cleanup(func() { _ = listener.Close() })
-		if tcp, err = net.DialTimeout("tcp4", service, 3*time.Second); err != nil {
+		if tcp, err = net.DialTimeout("tcp", service, 3*time.Second); err != nil {
 			return err
 		}
 		t.Cleanup(func() { _ = tcp.Close() })
-		udp, err = net.Dial("udp4", service)
+		udp, err = net.Dial("udp", service)
 		return err
 	})
 	defer func() { _ = udp.Close() }()
@@ -365,49 +368,79 @@ func TestC19APodReachesItselfThroughItsService(t *testing.T) {
 	w.del(p)
 }
 
+// client is a host beside the node, which has a path to it in each family of the lane.
+func (w *world) client(name string) pod {
+	w.Helper()
+	client := w.pod(name)
+	w.run("ip", "link", "add", "toclient", "type", "veth", "peer", "name", "eth0", "netns", name)
+	w.Cleanup(func() { w.run("ip", "link", "del", "toclient") })
+	w.run("ip", "link", "set", "toclient", "up")
+	w.run("ip", "-n", name, "link", "set", "eth0", "up")
+	for _, f := range w.lane.Families() {
+		w.run("ip", append(strings.Fields("addr add "+hostSide[f]+" dev toclient"), []string{"noprefixroute", "nodad"}[f])...)
+		w.run("ip", strings.Fields("route replace "+netip.MustParsePrefix(hostSide[f]).Masked().String()+" dev toclient")...)
+		w.run("ip", append(strings.Fields("-n "+name+" addr add "+clientSide[f]+" dev eth0"), []string{"noprefixroute", "nodad"}[f])...)
+		w.run("ip", strings.Fields("-n "+name+" route replace "+hostOf(f)+" dev eth0")...)
+		w.run("ip", strings.Fields("-n "+name+" route replace default via "+hostOf(f))...)
+	}
+	return client
+}
+
+var (
+	hostSide   = [2]string{"192.0.2.1/30", "2001:db8::1/126"}
+	clientSide = [2]string{"192.0.2.2/30", "2001:db8::2/126"}
+)
+
+func hostOf(f subnet.Family) string { return netip.MustParsePrefix(hostSide[f]).Addr().String() }
+
 // A resolver's client keeps its socket: its flow must not go on to the pod that was there before.
 func TestC20AUDPHostPortReachesTheNextPodAtOnce(t *testing.T) {
+	for _, rules := range []string{"iptables", "nftables"} {
+		t.Run(rules, func(t *testing.T) { hostPorts(t, rules) })
+	}
+}
+
+func hostPorts(t *testing.T, rules string) {
 	w := newWorld(t)
-	client := w.pod("c20-client")
-	w.run("ip", "link", "add", "toclient", "type", "veth", "peer", "name", "eth0", "netns", "c20-client")
-	t.Cleanup(func() { w.run("ip", "link", "del", "toclient") })
-	w.run("ip", "addr", "add", "192.0.2.1/30", "dev", "toclient")
-	w.run("ip", "link", "set", "toclient", "up")
-	w.run("ip", "-n", "c20-client", "addr", "add", "192.0.2.2/30", "dev", "eth0")
-	w.run("ip", "-n", "c20-client", "link", "set", "eth0", "up")
-	w.run("ip", "-n", "c20-client", "route", "add", "default", "via", "192.0.2.1")
-	ctx, l, c := context.Background(), w.list("1.0.0", portmap()), w.cni()
-	var socket net.Conn
+	client := w.client("c20-client")
+	chained := portmap()
+	chained["backend"] = rules
+	ctx, l, c := context.Background(), w.list("1.0.0", chained), w.cni()
+	sockets := make([]net.Conn, len(w.lane.Families()))
 	for i := range 3 {
 		p := w.pod(fmt.Sprintf("c20-%d", i))
 		rt := p.runtimeConf()
 		rt.CapabilityArgs = map[string]any{"portMappings": []map[string]any{{"hostPort": 8053, "containerPort": 53, "protocol": "udp"}}}
 		_, err := c.AddNetworkList(ctx, l, rt)
 		w.must(err)
-		var server net.PacketConn
-		w.within(p, func() (err error) {
-			server, err = net.ListenPacket("udp4", ":53")
-			return err
-		})
-		go echo(server, p.id, new(atomic.Int32))
-		if socket == nil {
-			w.within(client, func() (err error) {
-				socket, err = net.Dial("udp4", "192.0.2.1:8053")
+		for j, f := range w.lane.Families() {
+			var server net.PacketConn
+			w.within(p, func() (err error) {
+				server, err = net.ListenPacket([2]string{"udp4", "udp6"}[f], ":53")
 				return err
 			})
-			defer func() { _ = socket.Close() }()
+			go echo(server, p.id, new(atomic.Int32))
+			if sockets[j] == nil {
+				w.within(client, func() (err error) {
+					sockets[j], err = net.Dial("udp", net.JoinHostPort(hostOf(f), "8053"))
+					return err
+				})
+				defer func() { _ = sockets[j].Close() }()
+			}
+			start, answer := time.Now(), ""
+			for answer != p.id && time.Since(start) < 10*time.Second {
+				answer = ask(sockets[j], 100*time.Millisecond)
+			}
+			if took := time.Since(start); answer != p.id || took > time.Second {
+				t.Errorf("pod %d in %s: %q after %v, want its answer within a second", i, f, answer, took)
+			}
+			_ = server.Close()
 		}
-		start, answer := time.Now(), ""
-		for answer != p.id && time.Since(start) < 10*time.Second {
-			answer = ask(socket, 100*time.Millisecond)
-		}
-		if took := time.Since(start); answer != p.id || took > time.Second {
-			t.Errorf("pod %d: %q after %v, want its answer within a second", i, answer, took)
-		}
-		_ = server.Close()
 		w.must(c.DelNetworkList(ctx, l, rt))
 		for range 3 { // the client goes on while there is no pod
-			_ = ask(socket, 20*time.Millisecond)
+			for _, s := range sockets {
+				_ = ask(s, 20*time.Millisecond)
+			}
 		}
 	}
 	w.empty()
@@ -423,7 +456,7 @@ func TestTheRuntimesCacheIsReadable(t *testing.T) {
 		w.must(err)
 		results, unreadable, err := ipam.Results{Dir: w.file("results")}.List()
 		w.must(err)
-		if len(results) != 1 || len(unreadable) != 0 || len(results[0].Addrs) != 1 || results[0].Netns != p.netns || results[0].Owner.ContainerID != p.id || results[0].Network != "cbr0" {
+		if len(results) != 1 || len(unreadable) != 0 || len(results[0].Addrs) != len(w.lane.Families()) || results[0].Netns != p.netns || results[0].Owner.ContainerID != p.id || results[0].Network != "cbr0" {
 			t.Errorf("%s: %+v, %q", version, results, unreadable)
 		}
 		w.must(c.DelNetworkList(ctx, l, p.runtimeConf()))

@@ -54,7 +54,7 @@ func TestC02StatusIsReadyOnlyWhenAnAddWouldWork(t *testing.T) {
 	w.must(os.Remove(w.file("weft.json")))
 	w.write("subnet.env", "FLANNEL_MTU")
 	not("failed to load flannel 'subnet.env' file: ")
-	w.writeEnv("10.244.1.1/24", "")
+	w.writeNode(1, 0)
 
 	_, err := w.call("STATUS", pod{}, w.conf(with("delegate", map[string]any{"type": 1})))
 	wantCode(t, err, types.ErrPluginNotAvailable, "'delegate' dictionary")
@@ -101,8 +101,9 @@ func TestC18CheckReportsWhatIsWrongAndIsSilentOtherwise(t *testing.T) {
 	}
 	w.must(json.Unmarshal([]byte(result), &names))
 	veth := names.Interfaces[1].Name
+	gateway := w.at(1) + map[bool]string{true: "/24", false: "/64"}[w.lane.Has(subnet.IPv4)]
 	in := []string{"netns", "exec", "chk", "ip"}
-	file := w.file("networks/cbr0/10.244.1.2")
+	file := w.file("networks/cbr0/" + w.at(2))
 	for _, c := range []struct {
 		what       string
 		harm, heal func()
@@ -110,19 +111,19 @@ func TestC18CheckReportsWhatIsWrongAndIsSilentOtherwise(t *testing.T) {
 	}{
 		{"reservation gone", func() { w.must(os.Rename(file, w.file("aside"))) }, func() { w.must(os.Rename(w.file("aside"), file)) }, "host-local"},
 		{"reservation of somebody else", func() {
-			w.write("networks/cbr0/10.244.1.3", "chk\r\neth0")
-			w.write("networks/cbr0/10.244.1.2", "x\r\neth0")
+			w.write("networks/cbr0/"+w.at(3), "chk\r\neth0")
+			w.write("networks/cbr0/"+w.at(2), "x\r\neth0")
 		},
 			func() {
-				w.write("networks/cbr0/10.244.1.2", "chk\r\neth0")
-				w.must(os.Remove(w.file("networks/cbr0/10.244.1.3")))
-			}, "10.244.1.2 is reserved for x/eth0, not for chk/eth0"},
-		{"reservation empty", func() { w.write("networks/cbr0/10.244.1.3", "chk\r\neth0"); w.write("networks/cbr0/10.244.1.2", "") },
+				w.write("networks/cbr0/"+w.at(2), "chk\r\neth0")
+				w.must(os.Remove(w.file("networks/cbr0/" + w.at(3))))
+			}, w.at(2) + " is reserved for x/eth0, not for chk/eth0"},
+		{"reservation empty", func() { w.write("networks/cbr0/"+w.at(3), "chk\r\neth0"); w.write("networks/cbr0/"+w.at(2), "") },
 			func() {
-				w.write("networks/cbr0/10.244.1.2", "chk\r\neth0")
-				w.must(os.Remove(w.file("networks/cbr0/10.244.1.3")))
-			}, "10.244.1.2 has no reservation"},
-		{"bridge without its address", func() { w.run("ip", "addr", "del", "10.244.1.1/24", "dev", "cni0") }, func() { w.run("ip", "addr", "add", "10.244.1.1/24", "dev", "cni0") }, "lacks the address 10.244.1.1"},
+				w.write("networks/cbr0/"+w.at(2), "chk\r\neth0")
+				w.must(os.Remove(w.file("networks/cbr0/" + w.at(3))))
+			}, w.at(2) + " has no reservation"},
+		{"bridge without its address", func() { w.run("ip", "addr", "del", gateway, "dev", "cni0") }, func() { w.run("ip", "addr", "add", gateway, "dev", "cni0") }, "lacks the address " + w.at(1)},
 		{"bridge down", func() { w.run("ip", "link", "set", "cni0", "down") }, func() { w.run("ip", "link", "set", "cni0", "up") }, "the bridge cni0 is missing or down"},
 		{"hairpin off", func() { w.run("ip", "link", "set", veth, "type", "bridge_slave", "hairpin", "off") }, func() { w.run("ip", "link", "set", veth, "type", "bridge_slave", "hairpin", "on") }, "hairpin mode off"},
 		{"not a port", func() { w.run("ip", "link", "set", veth, "nomaster") }, func() {
@@ -130,7 +131,9 @@ func TestC18CheckReportsWhatIsWrongAndIsSilentOtherwise(t *testing.T) {
 			w.run("ip", "link", "set", veth, "type", "bridge_slave", "hairpin", "on")
 		}, "veth"},
 		{"another MTU", func() { w.run("ip", append(in, "link", "set", "eth0", "mtu", "1400")...) }, func() { w.run("ip", append(in, "link", "set", "eth0", "mtu", "1450")...) }, "eth0 has MTU 1400, want 1450"},
-		{"address gone", func() { w.run("ip", append(in, "addr", "del", "10.244.1.2/24", "dev", "eth0")...) }, func() {}, "10.244.1.2"},
+		{"address gone", func() {
+			w.run("ip", append(in, "addr", "del", strings.Replace(gateway, w.at(1), w.at(2), 1), "dev", "eth0")...)
+		}, func() {}, w.at(2)},
 	} {
 		c.harm()
 		if err := check(); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -19,12 +18,15 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/ipam"
+	"github.com/weft-cni/weft/tests/lane"
 )
 
 // world is one node: its files in a folder, its bridge named after the test, real delegates.
 type world struct {
 	testing.TB
+	lane    lane.Lane
 	dir     string
 	bin     string
 	bridge  string
@@ -34,11 +36,17 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
+	return newWorldIn(t, lane.Of(t))
+}
+
+// newWorldIn is a node of given families, whatever those of the run.
+func newWorldIn(t testing.TB, l lane.Lane) *world {
+	t.Helper()
 	if os.Getenv(inside) == "" {
 		t.Skip("needs root and the namespaces of TestMain: the delegates make links")
 	}
-	w := &world{TB: t, dir: t.TempDir(), bin: plugins(t), bridge: "cni0", version: "1.0.0"}
-	w.writeEnv("10.244.1.1/24", "")
+	w := &world{TB: t, lane: l, dir: t.TempDir(), bin: plugins(t), bridge: "cni0", version: "1.0.0"}
+	w.writeNode(1, 0)
 	t.Cleanup(func() {
 		_ = exec.Command("ip", "link", "del", w.bridge).Run()
 		if t.Failed() {
@@ -65,16 +73,48 @@ func (w *world) must(err error) {
 	}
 }
 
-func (w *world) writeEnv(v4, v6 string) {
-	var b strings.Builder
-	if v4 != "" {
-		fmt.Fprintf(&b, "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=%s\n", v4)
+// writeNode writes subnet.env of a node. Its range in each family has 1<<bits addresses; 0 gives it a usual one.
+func (w *world) writeNode(n, bits int) {
+	w.Helper()
+	w.write("subnet.env", string(w.env(n, bits).Render()))
+}
+
+func (w *world) env(n, bits int) subnet.Env {
+	env := subnet.Env{MTU: 1450, IPMasq: true}
+	for _, f := range w.lane.Families() {
+		own := lane.PodCIDR(f, n)
+		if bits > 0 {
+			own = netip.PrefixFrom(own.Addr(), own.Addr().BitLen()-bits)
+		}
+		env.Networks[f], env.Subnets[f] = lane.Network(f), netip.PrefixFrom(own.Addr().Next(), own.Bits())
 	}
-	if v6 != "" {
-		fmt.Fprintf(&b, "FLANNEL_IPV6_NETWORK=fd00:10:244::/56\nFLANNEL_IPV6_SUBNET=%s\n", v6)
+	return env
+}
+
+// ranges are the node's.
+func (w *world) ranges() (out []netip.Prefix) {
+	for _, f := range w.lane.Families() {
+		out = append(out, lane.PodCIDR(f, 1))
 	}
-	b.WriteString("FLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n")
-	w.write("subnet.env", b.String())
+	return out
+}
+
+// usable is how many pods a range of 1<<bits addresses has room for.
+func (w *world) usable(bits int) int {
+	n := 1<<bits - 2 // the network's address, and the gateway's
+	if w.lane.Has(subnet.IPv4) {
+		n-- // the broadcast address
+	}
+	return n
+}
+
+// at is an address of the node's range, in the first family of the lane.
+func (w *world) at(n int) string {
+	a := lane.PodCIDR(w.lane.First(), 1).Addr()
+	b := a.AsSlice()
+	b[len(b)-1] = byte(n)
+	a, _ = netip.AddrFromSlice(b)
+	return a.String()
 }
 
 // conf is the stock configuration, with changes.
@@ -155,16 +195,23 @@ func (w *world) del(p pod) {
 	w.must(err)
 }
 
-// reserved gives "address owner" lines of host-local's folder.
+// reserved gives "address owner" lines of host-local's folder, of the first family.
 func (w *world) reserved() []string {
+	w.Helper()
+	out := []string{}
+	for _, r := range w.reservations() {
+		if subnet.FamilyOf(r.Addr) == w.lane.First() {
+			out = append(out, r.Addr.String()+" "+r.Owner.String())
+		}
+	}
+	return out
+}
+
+func (w *world) reservations() []ipam.Reservation {
 	w.Helper()
 	all, err := w.store().List()
 	w.must(err)
-	out := []string{}
-	for _, r := range all {
-		out = append(out, r.Addr.String()+" "+r.Owner.String())
-	}
-	return out
+	return all
 }
 
 // recorded names the records.
@@ -191,8 +238,8 @@ func (w *world) ports() int {
 // empty fails unless nothing is left on the node.
 func (w *world) empty() {
 	w.Helper()
-	if r, f := w.reserved(), w.recorded(); len(r)+len(f) > 0 {
-		w.Errorf("left over: reservations %q, records %q", r, f)
+	if r, f := w.reservations(), w.recorded(); len(r)+len(f) > 0 {
+		w.Errorf("left over: reservations %v, records %q", r, f)
 	}
 	w.until("no bridge port is left", func() bool { return w.ports() == 0 })
 }

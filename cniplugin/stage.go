@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/containernetworking/cni/pkg/skel"
+
+	"github.com/weft-cni/weft/subnet/ipam"
+)
+
+// stage is what a delegate's address management is told in addition when this plugin has to do something between the two:
+// then it is this plugin, which runs the real one. Nothing of it is recorded, and DEL goes without. It holds the address
+// of a pod before any interface has it, when there are policies; and it keeps IPv6 gateways from the delegate, which makes
+// nothing of them but a wait (see bare).
+type stage struct {
+	Type       string `json:"type"` // of the real one
+	SubnetFile string `json:"subnetFile"`
+	Free       bool   `json:"free,omitempty"` // there are no policies
+	Bare       bool   `json:"bare,omitempty"`
+}
+
+const stageKey = "weft"
+
+// into puts the stage into the configuration of a delegate that has its address managed. Self is our own type.
+func (s stage) into(raw []byte, self, path string) []byte {
+	if _, err := findPlugin(self, path); s.Free && !s.Bare || err != nil {
+		return raw
+	}
+	conf, management := object{}, object{}
+	if json.Unmarshal(raw, &conf) != nil || json.Unmarshal(conf["ipam"], &management) != nil {
+		return raw
+	}
+	var err error
+	if s.Type, err = management.text("type"); err != nil || s.Type == "" {
+		return raw
+	}
+	management.set(stageKey, s)
+	management.set("type", self)
+	conf.set("ipam", management)
+	out, err := json.Marshal(conf)
+	if err != nil {
+		return raw
+	}
+	return out
+}
+
+// unstage takes the stage out again; it is false in a configuration without.
+func unstage(raw []byte) (stage, []byte, bool) {
+	if !bytes.Contains(raw, []byte(`"`+stageKey+`"`)) {
+		return stage{}, raw, false
+	}
+	var s stage
+	conf, management := object{}, object{}
+	if json.Unmarshal(raw, &conf) != nil || json.Unmarshal(conf["ipam"], &management) != nil ||
+		json.Unmarshal(management[stageKey], &s) != nil || s.Type == "" {
+		return stage{}, raw, false
+	}
+	delete(management, stageKey)
+	management.set("type", s.Type)
+	conf.set("ipam", management)
+	out, err := json.Marshal(conf)
+	return s, out, err == nil
+}
+
+// staged is a verb that may be called as the address management of our own delegate.
+func (p plugin) staged(verb func(*skel.CmdArgs) error) func(*skel.CmdArgs) error {
+	return func(args *skel.CmdArgs) error {
+		s, conf, ok := unstage(args.StdinData)
+		if !ok {
+			return verb(args)
+		}
+		// In the delegate's group, so that it ends with it.
+		out, err := p.run(p.ctx, call{kind: s.Type, path: args.Path, conf: conf, limit: p.runLimit, inGroup: true})
+		if err != nil {
+			return err
+		}
+		if addrs := ipam.ResultAddrs(out); len(addrs) > 0 && !s.Free {
+			g, err := gateOf(args, s.SubnetFile)
+			if err == nil {
+				err = g.hold(addrs)
+			}
+			if err != nil {
+				return err // the delegate releases the address
+			}
+		}
+		if s.Bare {
+			out = withoutGateways(out)
+		}
+		_, err = p.stdout.Write(out)
+		return err
+	}
+}
