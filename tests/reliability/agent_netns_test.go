@@ -40,7 +40,7 @@ func agentRows() []Fault {
 			Note: "heals: the new node is known everywhere", Do: stopFor(2 * time.Minute), After: strangerLeaves},
 		Fault{Name: "SIGSTOP for two seconds, then SIGCONT; meanwhile a node joins", Heal: 2 * time.Second,
 			Note: "heals: the new node is known everywhere", Do: stopFor(2 * time.Second), After: strangerLeaves},
-		Fault{Name: "two agents on one node", Worst: true, Heal: 10 * time.Second,
+		Fault{Name: "two agents on one node", Heal: 10 * time.Second,
 			Note: "the second waits and names the first; when that is killed it takes over", Do: twoAgents},
 		Fault{Name: "not ready is told", Note: "heals: /readyz says that the own device cannot be made",
 			Loses: "another device has the port, and ours is gone", Do: blockThePort, Healed: firstIsNotReady, After: freeThePort},
