@@ -58,9 +58,10 @@ func (s Speech) also(on [2]bool) string {
 	return string(text)
 }
 
-// parseAlso reads backend-also of a node whose own kind is given. A kind that we do not know is passed over: the node may be
-// newer than we are. Anything else that is not as it should be is an error, and then nothing of it counts.
-func parseAlso(text, own string, wgPorts [2]uint16) (Speech, error) {
+// parseAlso reads backend-also of a node whose own kind is given; ports are WireGuard's where it names none. A kind that we do
+// not know is passed over: the node may be newer than we are. Anything else that is not as it should be is an error, and then
+// nothing of it counts.
+func parseAlso(text, own string, ports [2]uint16) (Speech, error) {
 	if text == "" {
 		return Speech{}, nil
 	}
@@ -74,52 +75,48 @@ func parseAlso(text, own string, wgPorts [2]uint16) (Speech, error) {
 	if len(list) > mostAlso {
 		return Speech{}, fmt.Errorf("has %d entries: want at most %d", len(list), mostAlso)
 	}
-	s := Speech{Type: own}
+	e := ear{Speech: Speech{Type: own}, ports: ports}
 	var seen []string
-	for _, e := range list {
-		switch {
-		case e.Type == "" || len(e.Type) > maxAlsoWord:
-			return Speech{}, fmt.Errorf("has an entry of Type %.40q", e.Type)
-		case e.Type == own || slices.Contains(seen, e.Type):
-			return Speech{}, fmt.Errorf("says %q twice", e.Type)
+	for _, entry := range list {
+		switch kind := entry.Type; {
+		case kind == "" || len(kind) > maxAlsoWord:
+			return Speech{}, fmt.Errorf("has an entry of Type %.40q", kind)
+		case kind == own || slices.Contains(seen, kind):
+			return Speech{}, fmt.Errorf("says %q twice", kind)
 		}
-		seen = append(seen, e.Type)
-		if err := s.add(e, wgPorts); err != nil {
-			return Speech{}, fmt.Errorf("%q: %w", e.Type, err)
+		seen = append(seen, entry.Type)
+		if err := e.add(entry); err != nil {
+			return Speech{}, fmt.Errorf("%q: %w", entry.Type, err)
 		}
-		s.Also |= subnet.KindsOf(e.Type)
+		e.Also |= subnet.KindsOf(entry.Type)
 	}
-	return s, nil
+	return e.Speech, nil
 }
 
 // add takes in what an entry says.
-func (s *Speech) add(e alsoEntry, wgPorts [2]uint16) error {
-	switch e.Type {
+func (e *ear) add(entry alsoEntry) error {
+	switch entry.Type {
 	case subnet.Alloc:
 		return errors.New("is no way to reach a node")
 	case subnet.VXLAN:
-		if e.Port != nil && *e.Port == 0 {
+		if entry.Port != nil && *entry.Port == 0 {
 			return errors.New("Port 0 is not a port from 1 to 65535")
 		}
-		if e.Port != nil {
-			s.Port = *e.Port
+		if entry.Port != nil {
+			e.Port = *entry.Port
 		}
 	case subnet.WireGuard:
 	default:
 		return nil
 	}
-	said := 0
 	for _, f := range subnet.Families() {
-		data := e.data(f)
-		if data == "" {
-			continue
+		if data := entry.data(f); data != "" {
+			if err := e.hear(entry.Type, f, data); err != nil {
+				return err
+			}
 		}
-		if err := s.hear(e.Type, f, data, said > 0, wgPorts); err != nil {
-			return err
-		}
-		said++
 	}
-	if said == 0 {
+	if !e.heard.Has(entry.Type) {
 		return errors.New("has neither Data nor V6Data")
 	}
 	return nil

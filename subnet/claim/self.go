@@ -69,13 +69,14 @@ func heard(announced map[string]string, prefix Prefix) (Speech, error) {
 	if kind != subnet.VXLAN && speech.Also.Has(subnet.VXLAN) {
 		return speech, err
 	}
+	e := ear{Speech: speech}
 	port, portErr := backendPort(get(KeyBackendPort))
-	speech.Port = port
+	e.Port = port
 	for _, f := range subnet.Families() {
 		data, _ := get(KeysOf(f).BackendData)
-		_ = speech.hear(subnet.VXLAN, f, data, false, flannelPorts)
+		_ = e.hear(subnet.VXLAN, f, data)
 	}
-	return speech, errors.Join(err, portErr)
+	return e.Speech, errors.Join(err, portErr)
 }
 
 // internalIP is the first InternalIP of a family, in the kubelet's order.

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,31 +61,37 @@ func (s Speech) data(kind string, f subnet.Family) string {
 	return noData
 }
 
-// hear takes in the data of one kind and family. again tells that the other family's was heard: what both say must be one.
-func (s *Speech) hear(kind string, f subnet.Family, data string, again bool, wgPorts [2]uint16) error {
+// ear puts a speech together from what is heard.
+type ear struct {
+	Speech
+	ports [2]uint16    // where a node listens by WireGuard that does not say
+	heard subnet.Kinds // in one family at least
+}
+
+// hear takes in the data of one kind and family. What both families say of one thing must be one.
+func (e *ear) hear(kind string, f subnet.Family, data string) error {
+	again := e.heard.Has(kind)
 	switch kind {
 	case subnet.VXLAN:
 		vni, mac, err := vxlanData(data)
-		if err == nil && again && vni != s.VNI {
-			err = fmt.Errorf("VNI is %d here and %d in the other family", vni, s.VNI)
+		if err == nil && again && vni != e.VNI {
+			err = fmt.Errorf("VNI is %d here and %d in the other family", vni, e.VNI)
 		}
 		if err != nil {
 			return err
 		}
-		s.VNI, s.MACs[f] = vni, mac
+		e.VNI, e.MACs[f] = vni, mac
 	case subnet.WireGuard:
 		key, port, err := wireGuardData(data)
-		if err == nil && again && key != s.Key {
+		if err == nil && again && key != e.Key {
 			err = errors.New("PublicKey is not that of the other family")
 		}
 		if err != nil {
 			return err
 		}
-		if port == 0 {
-			port = wgPorts[f]
-		}
-		s.Key, s.WGPorts[f] = key, port
+		e.Key, e.WGPorts[f] = key, cmp.Or(port, e.ports[f])
 	}
+	e.heard |= subnet.KindsOf(kind)
 	return nil
 }
 
