@@ -1,0 +1,77 @@
+package backends
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/tests/nstest"
+)
+
+// TestABackendIsRolledOutNodeByNodeWithoutLoss changes the backend of a running cluster, one node after the other, there and
+// back, while every pod talks to every other.
+func TestABackendIsRolledOutNodeByNodeWithoutLoss(t *testing.T) {
+	nstest.NeedRoot(t)
+	direct := of(subnet.VXLAN)
+	direct.direct = true
+	for _, r := range []struct {
+		name     string
+		from, to setup
+	}{
+		{"vxlan and wireguard", of(subnet.VXLAN), of(subnet.WireGuard)},
+		{"vxlan and wireguard of one device", of(subnet.VXLAN), of(subnet.WireGuard).mode(subnet.ModeAuto)},
+		{"vxlan and ipip", of(subnet.VXLAN), of(subnet.IPIP)},
+		{"vxlan and host-gw", of(subnet.VXLAN), of(subnet.HostGW)},
+		{"host-gw and wireguard", of(subnet.HostGW), of(subnet.WireGuard)},
+		{"DirectRouting and wireguard", direct, of(subnet.WireGuard)},
+		{"ipip and wireguard", of(subnet.IPIP), of(subnet.WireGuard)},
+	} {
+		t.Run(strings.ReplaceAll(r.name, " ", "_"), func(t *testing.T) {
+			needs(t, r.to.kind)
+			w := newWorld(t, 3, r.from)
+			for _, next := range []setup{r.to, r.from} {
+				streams := w.traffic()
+				begin := time.Now()
+				for _, n := range w.nodes {
+					n.restart(next)
+					w.quiet(n)
+				}
+				w.settle()
+				t.Logf("all nodes have %s %v after the first restart", next.kind, time.Since(begin).Round(10*time.Millisecond))
+				w.lossless(streams)
+				w.onlyDevicesOf(next)
+			}
+		})
+	}
+}
+
+// quiet waits until a restarted node's kernel is as it plans, whatever the others still speak.
+func (w *world) quiet(n *node) {
+	w.Helper()
+	nstest.Eventually(w, patience, func() error {
+		_, err := n.look()
+		return err
+	})
+	w.reachAll()
+}
+
+// onlyDevicesOf wants nothing to be left of any other backend.
+func (w *world) onlyDevicesOf(s setup) {
+	w.Helper()
+	for _, n := range w.nodes {
+		have, err := n.conn.Dump(w.Context())
+		if err != nil {
+			w.Fatal(err)
+		}
+		for name, l := range have.Links {
+			kind := map[string]string{
+				kernel.KindVXLAN: subnet.VXLAN, kernel.KindWireGuard: subnet.WireGuard, kernel.KindIPIP: subnet.IPIP, kernel.KindIP6Tnl: subnet.IPIP,
+			}[l.Kind]
+			if kind != s.kind {
+				w.Errorf("%s still has %s", n.name, name)
+			}
+		}
+	}
+}
