@@ -39,7 +39,8 @@ func steps(fuzzTime time.Duration) []step {
 		{"reliability", "the fault bench, every row", func(ctx context.Context, out io.Writer) tally {
 			return faults(ctx, out, "long", "75m")
 		}},
-		{"vm", "a second kernel, in a virtual machine", machine},
+		{"vm", "a second kernel, in a virtual machine", machine(false)},
+		{"vm-short", "a second kernel, in a virtual machine, in short", machine(true)},
 		{"soak", "every fault ten times, and a long random story", soak},
 		{"fuzz", "each fuzz target for " + fuzzTime.String(), func(ctx context.Context, out io.Writer) tally {
 			return fuzz(ctx, out, fuzzTime)

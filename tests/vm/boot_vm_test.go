@@ -3,8 +3,6 @@ package vm
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,17 +11,13 @@ import (
 // shell runs a line in a machine.
 func shell(t *testing.T, line string, timeout time.Duration) (status int, out, console string) {
 	t.Helper()
-	cache := os.Getenv("WEFT_CACHE")
-	if cache == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
-			t.Fatal(err)
-		}
-		cache = filepath.Join(user, "weft")
+	cache, err := Cache()
+	if err != nil {
+		t.Fatal(err)
 	}
 	var o, c bytes.Buffer
-	status, err := Run(t.Context(), Job{
-		Cache: filepath.Join(cache, "vm"), Args: []string{"/bin/busybox", "env", "dash", "-c", line}, Dir: t.TempDir(), Timeout: timeout,
+	status, err = Run(t.Context(), Job{
+		Cache: cache, Args: []string{"/bin/busybox", "env", "dash", "-c", line}, Dir: t.TempDir(), Timeout: timeout,
 		Env: []string{"GREETING=it's me"}, Out: &o, Log: &c,
 	})
 	if err != nil {
@@ -33,14 +27,14 @@ func shell(t *testing.T, line string, timeout time.Duration) (status int, out, c
 }
 
 func TestOutputAndStatusComeBackAsTheProgramLeftThem(t *testing.T) {
-	status, out, _ := shell(t, `printf '%s\r\n\0' "$GREETING"; echo two >&2; id -u; exit 7`, time.Minute)
+	status, out, _ := shell(t, `printf '%s\r\n\0' "$GREETING"; echo two >&2; id -u; exit 7`, 3*time.Minute)
 	if want := "it's me\r\n\x00two\n0\n"; status != 7 || out != want {
 		t.Errorf("status %d, output %q; want 7, %q", status, out, want)
 	}
 }
 
 func TestAMachineThatEndsWithoutAStatusSaysSo(t *testing.T) {
-	if status, _, console := shell(t, "echo c >/proc/sysrq-trigger; sleep 60", time.Minute); status != StatusNone || !strings.Contains(console, "sysrq") {
+	if status, _, console := shell(t, "echo c >/proc/sysrq-trigger; sleep 60", 3*time.Minute); status != StatusNone || !strings.Contains(console, "sysrq") {
 		t.Errorf("after a panic: status %d, console %q", status, console)
 	}
 	if status, _, _ := shell(t, "sleep 300", 20*time.Second); status != StatusTimeout {
@@ -61,7 +55,47 @@ func TestTheKernelHasWhatThisOneLacks(t *testing.T) {
 	} {
 		fmt.Fprintf(&script, "(%s) || echo no %s\n", line, name)
 	}
-	if status, out, console := shell(t, script.String(), time.Minute); status != 0 || out != "" {
+	if status, out, console := shell(t, script.String(), 3*time.Minute); status != 0 || out != "" {
 		t.Errorf("status %d\n%s%s", status, out, console)
 	}
+}
+
+func TestTheKernelIsTheOneThatIsNamedAndItsClockRunsRight(t *testing.T) {
+	cache, err := Cache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := Kernel(t.Context(), cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out clocked
+	if status, err := Run(t.Context(), Job{
+		Cache: cache, Args: []string{"/bin/busybox", "env", "dash", "-c", "uname -r; cut -d. -f1 /proc/uptime; sleep 10; cut -d. -f1 /proc/uptime"},
+		Dir: t.TempDir(), Timeout: 2 * time.Minute, Out: &out, Log: t.Output(),
+	}); err != nil || status != 0 {
+		t.Fatal(status, err)
+	}
+	words := strings.Fields(out.text.String())
+	if len(words) != 3 || words[0] != want {
+		t.Fatalf("%q; want kernel %s", words, want)
+	}
+	t.Logf("Linux %s; ten seconds in it took %v here", want, out.last.Sub(out.first))
+	if span := out.last.Sub(out.first); span < 8*time.Second { // a slow machine may take longer; a clock that runs fast is wrong
+		t.Errorf("ten seconds in the machine took %v here", span)
+	}
+}
+
+// clocked notes when the first and the last output came.
+type clocked struct {
+	text        strings.Builder
+	first, last time.Time
+}
+
+func (c *clocked) Write(b []byte) (int, error) {
+	c.last = time.Now()
+	if c.first.IsZero() {
+		c.first = c.last
+	}
+	return c.text.Write(b)
 }

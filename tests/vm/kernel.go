@@ -22,6 +22,28 @@ type debian struct {
 	modules string // path of lib/modules/<version>
 }
 
+// Cache is the folder of kernels and images: in WEFT_CACHE, else in the user's cache.
+func Cache() (string, error) {
+	cache := os.Getenv("WEFT_CACHE")
+	if cache == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return "", err
+		}
+		cache = filepath.Join(user, "weft")
+	}
+	return filepath.Join(cache, "vm"), nil
+}
+
+// Kernel is the version of the machine's kernel, as uname -r prints it there. It is downloaded if the cache lacks it.
+func Kernel(ctx context.Context, cache string) (string, error) {
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", err
+	}
+	k, err := fetch(ctx, cache)
+	return k.version, err
+}
+
 // fetch downloads the kernel, unless the cache holds that version.
 func fetch(ctx context.Context, cache string) (debian, error) {
 	name, err := newest(ctx)

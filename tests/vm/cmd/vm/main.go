@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -34,20 +33,16 @@ func run(ctx context.Context, args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, fmt.Errorf("want a program and its arguments")
 	}
-	cache := os.Getenv("WEFT_CACHE")
-	if cache == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
-			return 0, err
-		}
-		cache = filepath.Join(user, "weft")
+	cache, err := vm.Cache()
+	if err != nil {
+		return 0, err
 	}
 	dir, err := os.Getwd()
 	if err != nil {
 		return 0, err
 	}
 	j := vm.Job{
-		Cache: filepath.Join(cache, "vm"), Args: args, Dir: dir, Timeout: limit, Out: os.Stdout, Log: os.Stderr,
+		Cache: cache, Args: args, Dir: dir, Timeout: limit, Out: os.Stdout, Log: os.Stderr,
 		Built: os.Getenv("WEFT_VM_BUILT"),
 		Files: strings.FieldsFunc(os.Getenv("WEFT_VM_FILES"), func(r rune) bool { return r == ':' }),
 	}
