@@ -130,3 +130,15 @@ func TestOverheadIsWhatTheWireShows(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+func TestTunnelsOfBothFamiliesArriveAtTheOneDevicesPort(t *testing.T) {
+	for mode, want := range map[string][2]uint16{ModeSeparate: {1, 2}, ModeAuto: {1, 1}, ModeIPv4: {1, 1}, ModeIPv6: {1, 1}} {
+		b, _, err := parseBackend("46", `"Type": "wireguard", "ListenPort": 1, "ListenPortV6": 2, "Mode": "`+mode+`"`)
+		if got := [2]uint16{b.WireGuard.Port(IPv4), b.WireGuard.Port(IPv6)}; err != nil || got != want {
+			t.Errorf("%s: %v, want %v; %v", mode, got, want, err)
+		}
+	}
+	if got := (WireGuardConf{}).Port(IPv6); got != 0 {
+		t.Errorf("another backend's port is %d", got)
+	}
+}

@@ -15,7 +15,7 @@ const portWireGuard = 51820
 
 // Port is where the tunnels of a family arrive: in the modes with one device both families' do at the same.
 func (w WireGuardConf) Port(f Family) uint16 {
-	if w.Mode == ModeSeparate {
+	if w.Mode == ModeSeparate || w.Mode == "" {
 		return w.Ports[f]
 	}
 	return w.Ports[IPv4]

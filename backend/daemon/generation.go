@@ -193,8 +193,9 @@ func (g *generation) announce(ctx context.Context, a *applied) error {
 	out := kube.Announcement{
 		BackendType: a.Net.Kind, Also: a.Plan.Also, VNI: a.Net.VXLAN.VNI, Port: a.Net.VXLAN.Port, Ready: g.board.verdictBut(partAnnounce).Ready,
 	}
-	if !a.Net.WireGuard.Key.IsZero() {
-		out.Key, out.WGPorts = wireguard.PublicKey(a.Net.WireGuard.Key), a.Net.WireGuard.Conf.Ports
+	if wg := a.Net.WireGuard; !wg.Key.IsZero() {
+		out.Key = wireguard.PublicKey(wg.Key)
+		out.WGPorts = [2]uint16{wg.Conf.Port(subnet.IPv4), wg.Conf.Port(subnet.IPv6)}
 	}
 	for _, f := range subnet.Families() {
 		if a.uses(f) {
