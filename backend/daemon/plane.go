@@ -108,15 +108,17 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 		p.halve(nil) // it is not one family alone
 		return errors.Join(missing, shared), nil
 	}
-	next.Plan, err = mesh.Plan(mesh.Input{
-		Config: next.Net, Snapshot: in.snap, Host: host, Have: have, Last: p.ways(), Now: time.Now(),
-	})
+	plan := mesh.Input{Config: next.Net, Snapshot: in.snap, Host: host, Have: have, Now: time.Now()}
+	if last := p.applied.Load(); last != nil {
+		plan.Last, plan.Kept = last.Plan.Ways, last.Plan.Kept
+	}
+	next.Plan, err = mesh.Plan(plan)
 	p.report(next, shared)
 	if err != nil {
 		return err, nil
 	}
 	want := next.Plan.Want
-	ops := kernel.Regaining(kernel.Diff(have, want), p.want)
+	ops := kernel.DiffSince(p.want, have, want)
 	if in.stale || missing != nil {
 		ops = kernel.WithoutPruning(ops) // a family that cannot be planned has lost nothing
 	}
@@ -143,14 +145,6 @@ func (p *plane) halve(missing error) {
 	if p.board != nil {
 		p.board.set(partFamily, missing)
 	}
-}
-
-// ways are those of the last good round.
-func (p *plane) ways() mesh.Ways {
-	if a := p.applied.Load(); a != nil {
-		return a.Plan.Ways
-	}
-	return nil
 }
 
 // host reads what is around us. While links come and go faster than they can be listed, the last list has to do: each of them
