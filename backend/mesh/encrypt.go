@@ -11,7 +11,8 @@ import (
 // cluster is on its way from plain routes, or to them.
 func (p *planner) encrypt() {
 	plain := subnet.KindsOf(subnet.HostGW)
-	mixed := (p.announced|p.out.Also|subnet.KindsOf(p.c.Kind))&plain != 0
+	idle, kept := p.out.Kept[subnet.HostGW]
+	mixed := (p.announced|p.out.Also|subnet.KindsOf(p.c.Kind))&plain != 0 || kept && !idle.IsZero() && p.heard&plain != 0
 	for _, q := range p.peers {
 		for _, f := range subnet.Families() {
 			kind := q.way[f].Kind

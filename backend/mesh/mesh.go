@@ -64,6 +64,7 @@ type Input struct {
 	Host     kernel.Host  // for what is on-link, and for MTUs
 	Have     kernel.State // for what is still in use: devices of former backends, handshakes
 	Last     Ways         // of the last round that was applied; nil at the start
+	Kept     Kept         // of the same round
 	Now      time.Time
 }
 
@@ -79,10 +80,15 @@ type Way struct {
 // Ways holds the way to each peer, by name and family.
 type Ways map[string][2]Way
 
+// Kept holds the kinds besides the own one that are kept in order to be heard: since when nobody needs one any more, or the
+// zero time while somebody does.
+type Kept map[string]time.Time
+
 // Result is a plan.
 type Result struct {
 	Want     kernel.State
 	Ways     Ways
+	Kept     Kept
 	Problems []subnet.Problem // peers that are left out, or that are reached otherwise than they should be
 	Also     subnet.Kinds     // what to announce besides Kind
 	Again    time.Duration    // plan again after this time even if nothing changes; 0 means never

@@ -39,7 +39,7 @@ type party struct {
 func newPlanner(in Input) *planner {
 	p := &planner{in: in, c: in.Config, paths: underlay.NewPaths(in.Host), able: in.Config.able(), own: subnet.KindsOf(in.Config.Kind)}
 	p.wg = p.c.wireguard([2]int{})
-	p.out.Ways = Ways{}
+	p.out.Ways, p.out.Kept = Ways{}, Kept{}
 	if self := in.Snapshot.Self; self.BackendType != "" {
 		p.announced = subnet.KindsOf(self.BackendType) | self.Also
 	}

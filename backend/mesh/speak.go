@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weft-cni/weft/subnet"
@@ -10,6 +11,9 @@ import (
 // within sessionWait. A node that died meanwhile, or is cut off from the API server, has lost its pods by then: Kubernetes
 // evicts them after 5 minutes and 40 seconds.
 const linger = 10 * time.Minute
+
+// unseen is how old a snapshot may be: what this node has announced meanwhile is not in it.
+const unseen = 10 * time.Second
 
 // lingering tells since when a peer announces a kind besides its own that no node has as its own any more.
 func (p *planner) lingering(peer subnet.Peer) time.Time {
@@ -30,7 +34,7 @@ func (p *planner) maySend(q party, kind string) bool {
 		return q.Speaks(kind)
 	}
 	left := linger - p.in.Now.Sub(q.lingers)
-	if left > 0 && p.able.Has(kind) {
+	if left > 0 {
 		p.again(left)
 	}
 	return left > 0
@@ -54,12 +58,46 @@ func (p *planner) announce() {
 	if p.c.direct() {
 		p.out.Also |= subnet.KindsOf(subnet.HostGW)
 	}
-	p.heard = (subnet.KindsOf(p.c.Kind) | p.out.Also | p.announced) & p.able
-	for _, kind := range former.List() {
-		for _, q := range p.peers {
-			if p.maySend(q, kind) {
-				p.heard |= subnet.KindsOf(kind)
-			}
+	p.heard = subnet.KindsOf(p.c.Kind)
+	for _, kind := range order() {
+		if kind != p.c.Kind && p.keep(kind) {
+			p.heard |= subnet.KindsOf(kind)
 		}
 	}
+}
+
+// keep reports whether a kind is kept. What is not needed any more is kept for a little longer, for the snapshot may be older
+// than what this node announced last. Plain packets take nothing to be heard, and so are heard from whoever sends them.
+func (p *planner) keep(kind string) bool {
+	since, before := p.in.Kept[kind]
+	switch {
+	case kind != subnet.HostGW && !p.able.Has(kind):
+		return false
+	case p.needs(kind):
+		p.out.Kept[kind] = time.Time{}
+		return true
+	case !before && !p.able.Has(kind):
+		return false
+	case since.IsZero():
+		since = p.in.Now
+	}
+	left := unseen - p.in.Now.Sub(since)
+	if p.able.Has(kind) || left > 0 {
+		p.out.Kept[kind] = since
+	}
+	if left > 0 {
+		p.again(left)
+	}
+	return left > 0
+}
+
+// needs reports whether somebody sends by a kind, or may not know yet that it should not.
+func (p *planner) needs(kind string) bool {
+	if p.out.Also.Has(kind) || p.announced.Has(kind) {
+		return true
+	}
+	if kind == subnet.HostGW && p.c.Kind == subnet.IPIP {
+		return true // nodes of this kind that announce nothing besides may be flannel's with DirectRouting, for each other
+	}
+	return slices.ContainsFunc(p.peers, func(q party) bool { return p.maySend(q, kind) })
 }

@@ -29,7 +29,8 @@ func public(f subnet.Family, i byte) netip.Addr {
 
 func mac(f subnet.Family, i byte) subnet.MAC { return subnet.MAC{0x0a + 4*byte(f), 0, 0, 0, 0, i} }
 
-func secret(i byte) subnet.Secret { return subnet.Secret{0: i, 31: 0x40} }
+// secret differs from others in bits that count: X25519 passes over the lowest three of the first byte.
+func secret(i byte) subnet.Secret { return subnet.Secret{1: i, 31: 0x40} }
 
 func networks() [2]netip.Prefix {
 	return [2]netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/56")}
