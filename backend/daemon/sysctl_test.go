@@ -154,6 +154,23 @@ func TestForwardingOfADeviceThatSomebodyTurnedOffIsTurnedOnAgain(t *testing.T) {
 	}
 }
 
+func TestADeviceOfOursThatForwardsIsReadyWhereNobodyCanMakeItDeafToRouters(t *testing.T) {
+	dir := procNet(t, map[string]string{"ipv6/conf/flannel-v6.1/forwarding": "1", "ipv6/conf/flannel.1/forwarding": "0"})
+	s := book(t, dir)
+	for _, device := range []string{"flannel-v6.1", "flannel.1"} {
+		const one = "/sys/class/net/lo/ifindex" // is 1, and nobody can write it
+		if err := os.Symlink(one, filepath.Join(dir, "ipv6/conf", device, "accept_ra")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.deafen("flannel-v6.1"); err != nil {
+		t.Errorf("with forwarding on: %v", err)
+	}
+	if err := s.deafen("flannel.1"); err == nil {
+		t.Error("with forwarding off the device hears routers, and nobody says so")
+	}
+}
+
 func TestS04ADeviceThatHearsARouterGoesOnHearingIt(t *testing.T) {
 	files := map[string]string{
 		"ipv6/conf/all/forwarding": "0", "bridge/bridge-nf-call-ip6tables": "1", "ipv6/conf/eth0/accept_ra": "1", "ipv6/conf/eth1/accept_ra": "1",

@@ -84,7 +84,7 @@ func (d *daemon) deviceSwitches(s switches, f subnet.Family) error {
 	for _, device := range a.Plan.Devices {
 		turn(forwards(f, device))
 		if f == subnet.IPv6 {
-			turn(deafToRouters(device))
+			errs = append(errs, s.deafen(device))
 		} else if s.strict(device) {
 			turn(loose(device, true))
 		}
@@ -96,6 +96,16 @@ func (d *daemon) deviceSwitches(s switches, f subnet.Family) error {
 		errs = append(errs, s.filter(a.Plan.Plain))
 	}
 	return errors.Join(errs...)
+}
+
+// deafen keeps a device of ours from hearing routers. Where nothing can be set, as under flannel's manifest, forwarding does
+// as much: a device that forwards hears none while the switch is at 1.
+func (s switches) deafen(device string) error {
+	err := s.turnIfThere(deafToRouters(device))
+	if forwarding, _ := s.read(forwards(subnet.IPv6, device).path); forwarding == "1" {
+		return nil
+	}
+	return err
 }
 
 // filter makes the reverse path filter of some devices loose: of the underlay's while a peer may send plain packets that we
