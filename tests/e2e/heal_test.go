@@ -34,7 +34,7 @@ func TestV02ADeletedDeviceComesBackWithItsPeers(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f subnet.Family) {
 		for range 3 {
 			onHost(t, node.Machine, "ip", "link", "del", device(f))
-			took := agree(t, 5*time.Second, all) // the same MAC too: it is in what the peers hold
+			took := agree(t, bound(5*time.Second), all) // the same MAC too: it is in what the peers hold
 			t.Logf("back after %s", took.Round(10*time.Millisecond))
 			must(t, reachAll(t, pods))
 		}
@@ -49,7 +49,7 @@ func TestV04RoutesComeBackAfterALinkFlap(t *testing.T) {
 		if tunnels() {
 			onHost(t, node, "ip", "link", "set", device(f), "down")
 			onHost(t, node, "ip", "link", "set", device(f), "up")
-			agree(t, 5*time.Second, all)
+			agree(t, bound(5*time.Second), all)
 			must(t, reachAll(t, pods))
 		}
 	}
@@ -57,7 +57,7 @@ func TestV04RoutesComeBackAfterALinkFlap(t *testing.T) {
 	second := suite.Node(2)
 	must(t, second.Unplug(t.Context()))
 	must(t, second.Plug(t.Context()))
-	agree(t, 5*time.Second, all)
+	agree(t, bound(5*time.Second), all)
 	eventually(t, 10*time.Second, "the pods talk again", func() error { return reachAll(t, pods) })
 }
 
@@ -110,8 +110,7 @@ func TestM03RulesThatSomebodyWipedAreBackWithinASecond(t *testing.T) {
 	before := onHost(t, first, "nft", "-s", "list", "table", "inet", "weft")
 	for _, damage := range [][]string{{"nft", "delete", "table", "inet", "weft"}, {"nft", "flush", "table", "inet", "weft"}} {
 		onHost(t, first, damage...)
-		// One second is the contract; the look itself takes a part of another on a busy machine.
-		eventually(t, 1500*time.Millisecond, "the table is back after "+strings.Join(damage, " "), func() error {
+		eventually(t, bound(time.Second), "the table is back after "+strings.Join(damage, " "), func() error {
 			after, err := first.Exec(t.Context(), "nft", "-s", "list", "table", "inet", "weft")
 			if err == nil && strings.TrimSpace(after) != before {
 				err = fmt.Errorf("the table is\n%s", after)
@@ -217,12 +216,12 @@ func TestStrippedAnnotationsArePublishedAgainWithinTwoSeconds(t *testing.T) {
 		before := nodeObjects(t)[1].Metadata.Annotations[key]
 		_, err := suite.Kubectl(t.Context(), "annotate", "node", "node-2", key+"-")
 		must(t, err)
-		eventually(t, 2500*time.Millisecond, key+" is back", func() error { // two seconds and the look itself
+		eventually(t, bound(2*time.Second), key+" is back", func() error {
 			if got := nodeObjects(t)[1].Metadata.Annotations[key]; got != before {
 				return fmt.Errorf("it is %q, was %q", got, before)
 			}
 			return nil
 		})
 	}
-	agree(t, 5*time.Second, all)
+	agree(t, bound(5*time.Second), all)
 }

@@ -21,6 +21,15 @@ const (
 // playsLong reports whether this run is the long one.
 func playsLong() bool { return os.Getenv("WEFT_RELIABILITY") != "" }
 
+// bound is what a run accepts where the contract names a time: that and half a second for the look itself in the long form, which
+// has the machine to itself, and ten times as long otherwise.
+func bound(contract time.Duration) time.Duration {
+	if playsLong() {
+		return contract + 500*time.Millisecond
+	}
+	return 10 * contract
+}
+
 // A newborn asks for a name and sends, from its first instruction, to a target it may reach, to one that its own policy forbids
 // and to one whose policy forbids it.
 func TestANewbornPodSendsNothingThatIsForbiddenAndLosesNothingThatIsAllowed(t *testing.T) {

@@ -167,8 +167,7 @@ func denied(t *testing.T, node, key, direction string) int {
 	return n
 }
 
-// The contract is one second from the change to the cut, which the long form judges; a machine that does other things meanwhile
-// gets ten. Both ends go on sending.
+// The contract is one second from the change to the cut. Both ends go on sending.
 func TestALiveConnectionIsCutWhenAPolicyForbidsIt(t *testing.T) {
 	all := withGuarded(t)
 	eachFamily(t, func(t *testing.T, f subnet.Family) { all.in(f).cutLive(t) })
@@ -182,10 +181,7 @@ func (g guarded) in(f subnet.Family) guarded {
 
 func (g guarded) cutLive(t *testing.T) {
 	t.Helper()
-	limit := 10 * time.Second
-	if playsLong() {
-		limit = time.Second
-	}
+	limit := bound(time.Second)
 	for _, from := range []pod{g.near, g.far} {
 		arrives := func() *cluster.Capture {
 			capture, err := g.nets[g.target.Name].Capture(contextOfCleanup(), "eth0", "src host "+from.IP+" and port 9000")
