@@ -115,7 +115,7 @@ func (p *plane) chooseVXLAN(a *applied, host kernel.Host, have kernel.State) {
 	b, self := a.Conf.Backend, a.Snapshot.Self
 	v := mesh.VXLAN{VNI: b.VNI, GBP: b.GBP, Learning: b.Learning, SilentPort: b.Port}
 	if b.Type != subnet.VXLAN {
-		v = formerVXLAN(have)
+		v = formerVXLAN(a.Snapshot.Self, have)
 	}
 	var why string
 	if v.SoftChecksum, why = softChecksum(b.TxChecksum, a.Underlay, host); v.SoftChecksum {
@@ -156,9 +156,13 @@ func (p *plane) chooseMAC(f subnet.Family, a applied, device subnet.MAC) {
 	}
 }
 
-// formerVXLAN is what the device of an earlier configuration has: net-conf.json does not say it any more.
-func formerVXLAN(have kernel.State) mesh.VXLAN {
+// formerVXLAN is what the device of an earlier configuration has, or after a boot what this node announces of it: net-conf.json
+// does not say it any more.
+func formerVXLAN(self subnet.Self, have kernel.State) mesh.VXLAN {
 	v := mesh.VXLAN{VNI: 1}
+	if self.MAC != [2]subnet.MAC{} {
+		v.VNI, v.SilentPort = self.VNI, self.Port
+	}
 	for name, l := range have.Links {
 		if l.Kind == kernel.KindVXLAN && !kernel.IsSpareName(name) {
 			v.VNI, v.SilentPort, v.GBP, v.Learning = l.VNI, l.Port, l.GBP, l.Learning

@@ -84,7 +84,13 @@ func TestWhatANodeSpokeBeforeIsReadFromItsNodeAndItsDevices(t *testing.T) {
 	if got := g.formerKinds(a, have); got != subnet.KindsOf(subnet.VXLAN, subnet.IPIP) {
 		t.Errorf("got %s", got)
 	}
-	if v := formerVXLAN(have); v.VNI != 1 || v.SilentPort != 4789 {
+	if v := formerVXLAN(subnet.Self{VNI: 7, Port: 8472, MAC: [2]subnet.MAC{{10}}}, kernel.New()); v.VNI != 7 || v.SilentPort != 8472 {
+		t.Errorf("after a boot: %+v", v)
+	}
+	if v := formerVXLAN(subnet.Self{}, kernel.New()); v.VNI != 1 {
+		t.Errorf("nothing is known: %+v", v)
+	}
+	if v := formerVXLAN(subnet.Self{VNI: 7, MAC: [2]subnet.MAC{{10}}}, have); v.VNI != 1 || v.SilentPort != 4789 {
 		t.Errorf("got %+v", v)
 	}
 }
