@@ -19,17 +19,22 @@ type fakeBox struct {
 
 func newFakeBox(addrs []netip.Prefix) *fakeBox {
 	b := &fakeBox{Fake: kernel.NewFake(), addrs: addrs}
-	b.EditHost(func(h *kernel.Host) { h.Addrs = b.addresses(h.Addrs[0].Index) })
+	b.EditHost(func(h *kernel.Host) {
+		index := h.Addrs[0].Index
+		h.Addrs, h.Routes = nil, nil
+		b.number(h, index)
+	})
 	return b
 }
 
-// addresses are the underlay's, on the device of an index.
-func (b *fakeBox) addresses(index int) []kernel.HostAddr {
-	var list []kernel.HostAddr
+// number gives the network card of an index its addresses, and the routes that come with them.
+func (b *fakeBox) number(h *kernel.Host, index int) {
 	for _, a := range b.addrs {
-		list = append(list, kernel.HostAddr{Index: index, Prefix: a, Permanent: true})
+		h.Addrs = append(h.Addrs, kernel.HostAddr{Index: index, Prefix: a, Permanent: true})
+		h.Routes = append(h.Routes, kernel.HostRoute{
+			Dst: a.Masked(), Metric: [2]int{0, 256}[subnet.FamilyOf(a.Addr())], Type: "unicast", Hops: []kernel.Hop{{Index: index}},
+		})
 	}
-	return list
 }
 
 // Tables implements Box.

@@ -57,7 +57,7 @@ func (c command) matches(w []string) bool {
 		return false
 	}
 	for i, word := range want {
-		if word != "*" && word != w[i] {
+		if word != "*" && word != w[i] && !(word == "flannel" && strings.HasPrefix(w[i], word)) {
 			return false
 		}
 	}
@@ -91,7 +91,8 @@ func commands() []command {
 			return nil
 		})},
 		{"ip route del *", edit(func(s *kernel.State, w []string, _ string) error { return delRoute(s, w[3]) })},
-		{"ip route replace *", edit(setRoute)},
+		{"ip route replace * via * dev eth0", (*fakeBox).hostRoute},
+		{"ip route replace * via * dev flannel", edit(setRoute)},
 		{"ip neigh flush dev * nud permanent", edit(func(s *kernel.State, _ []string, dev string) error {
 			maps.DeleteFunc(s.Neighs, func(n kernel.Neigh, _ subnet.MAC) bool { return n.Link == dev })
 			return nil
@@ -118,6 +119,28 @@ func routeKey(dst netip.Prefix) kernel.RouteKey {
 		return kernel.RouteKey{Dst: dst, Metric: 1024}
 	}
 	return kernel.RouteKey{Dst: dst}
+}
+
+// hostRoute is "ip route replace DST via GATEWAY dev eth0", which takes the place of one of ours.
+func (b *fakeBox) hostRoute(w []string, dev string) error {
+	dst, err := netip.ParsePrefix(w[3])
+	if err != nil {
+		return err
+	}
+	via, err := netip.ParseAddr(w[5])
+	key := routeKey(dst)
+	b.Edit(func(s *kernel.State) { delete(s.Routes, key) })
+	b.EditHost(func(h *kernel.Host) {
+		i := slices.IndexFunc(h.Links, func(l kernel.HostLink) bool { return l.Name == dev })
+		if i < 0 {
+			return
+		}
+		h.Routes = slices.DeleteFunc(h.Routes, func(r kernel.HostRoute) bool { return r.Dst == dst && r.Metric == key.Metric })
+		h.Routes = append(h.Routes, kernel.HostRoute{
+			Dst: dst, Metric: key.Metric, Type: "unicast", Hops: []kernel.Hop{{Index: h.Links[i].Index, Via: via}}, ByHand: true,
+		})
+	})
+	return err
 }
 
 // setRoute is "ip route replace DST via GATEWAY dev DEV onlink [proto N]".
@@ -257,7 +280,7 @@ func (b *fakeBox) plug([]string, string) error {
 	index := 1000 + b.nics // no card has the index of another
 	b.EditHost(func(h *kernel.Host) {
 		h.Links = append(h.Links, kernel.HostLink{Index: index, Name: underlayDevice, Kind: "device", MTU: 1500, Up: true, Carrier: true})
-		h.Addrs = append(h.Addrs, b.addresses(index)...)
+		b.number(h, index)
 	})
 	return nil
 }

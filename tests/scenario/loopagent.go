@@ -36,6 +36,7 @@ type loopAgent struct {
 	stop     context.CancelFunc
 	ended    chan struct{}
 	ways     mesh.Ways                        // of the last good turn
+	kept     mesh.Kept                        // of the last good turn
 	want     kernel.State                     // of the last good turn
 	failure  atomic.Pointer[string]           // of the last turn
 	problems atomic.Pointer[[]subnet.Problem] // of the last plan
@@ -52,7 +53,8 @@ type choice struct {
 var errNoSnapshot = errors.New("no snapshot yet")
 
 func (a *loopAgent) start(ctx context.Context, settings Settings, mac [2]string) error {
-	a.settings, a.mac, a.under, a.ways, a.want = settings, mac, [2]choice{}, nil, kernel.State{}
+	a.settings, a.mac, a.under = settings, mac, [2]choice{}
+	a.ways, a.kept, a.want = nil, nil, kernel.State{}
 	ctx, a.stop = context.WithCancel(ctx)
 	events, err := a.box.Watch(ctx)
 	if err != nil {
@@ -153,7 +155,9 @@ func (a *loopAgent) sync(ctx context.Context) error {
 	if err != nil {
 		return backend.Join(append(errs, err))
 	}
-	plan, err := mesh.Plan(mesh.Input{Config: cfg, Snapshot: snapshot, Host: host, Have: have, Last: a.ways, Now: a.source.now()})
+	plan, err := mesh.Plan(mesh.Input{
+		Config: cfg, Snapshot: snapshot, Host: host, Have: have, Last: a.ways, Kept: a.kept, Now: a.source.now(),
+	})
 	if err != nil {
 		return backend.Join(append(errs, err))
 	}
@@ -161,7 +165,7 @@ func (a *loopAgent) sync(ctx context.Context) error {
 	a.announce(cfg, plan)
 	applied := a.apply(ctx, kernel.Regaining(kernel.Diff(have, plan.Want), a.want), snapshot.Self)
 	if len(applied) == 0 {
-		a.ways, a.want = plan.Ways, plan.Want
+		a.ways, a.kept, a.want = plan.Ways, plan.Kept, plan.Want
 	}
 	if plan.Again > 0 {
 		time.AfterFunc(plan.Again, a.loop.Poke)

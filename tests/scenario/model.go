@@ -131,12 +131,12 @@ func way(f subnet.Family, self Record, set Settings, r Record) string {
 	ours, theirs := speaks(self, set.kind()), speaks(r, r.Type)
 	ip, err := netip.ParseAddr(r.Half[f].IP)
 	onLink := err == nil && underlayNet(f).Contains(ip)
-	order := []string{subnet.HostGW, subnet.VXLAN}
-	if r.Type == set.kind() && !set.Direct {
-		order = []string{r.Type}
+	order, direct := []string{subnet.HostGW, subnet.VXLAN}, set.Direct && set.kind() == subnet.VXLAN
+	if r.Type == set.kind() && !direct {
+		order = append([]string{r.Type}, order...)
 	}
 	for _, kind := range order {
-		flannel := set.Direct && r.Type == subnet.VXLAN && r.Port == "" // does the same, and does not say so
+		flannel := direct && r.Type == subnet.VXLAN && r.Port == "" // does the same, and does not say so
 		hears := slices.Contains(theirs, kind) || kind == subnet.HostGW && flannel
 		if slices.Contains(ours, kind) && hears && (kind != subnet.HostGW || onLink) {
 			return kind
@@ -179,7 +179,7 @@ func peers(f subnet.Family, self string, own netip.Prefix, records []Record) []R
 	}
 	return slices.DeleteFunc(list, func(r Record) bool {
 		cidr, mac, _ := good(f, r)
-		return r.Name == self || cidr.Overlaps(own) || ownIP != "" && (r.Half[f].IP == ownIP || mac == ownMAC)
+		return r.Name == self || cidr.Overlaps(own) || ownIP != "" && (r.Half[f].IP == ownIP || mac == ownMAC && mac != (subnet.MAC{}))
 	})
 }
 

@@ -187,7 +187,11 @@ func (g *generator) revive() string {
 	if g.rng.IntN(3) > 0 {
 		return "start " + name
 	}
-	return "start " + name + " " + g.pick("mtu=1400", "mtu=0", "port=4790", "port=4789", "vni=1", "vni=7", "mac="+g.mac())
+	settings := []string{"mtu=1400", "mtu=0", "port=4790", "port=4789", "vni=1", "vni=7", "mac=" + g.mac()}
+	if !g.rules { // whose judge knows VXLAN alone
+		settings = append(settings, "backend=host-gw", "backend=host-gw", "backend=vxlan", "direct=true", "direct=true", "direct=false")
+	}
+	return "start " + name + " " + g.pick(settings...)
 }
 
 func (g *generator) api() string {
