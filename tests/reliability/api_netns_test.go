@@ -293,7 +293,7 @@ func storm(b *Bench) error {
 			out := json.NewEncoder(w)
 			version := r.URL.Query().Get("resourceVersion")
 			for i := range changes + nodes {
-				p := stranger(b.Lane, 1+i%nodes)
+				p := b.stranger(1 + i%nodes)
 				for _, f := range b.Lane.Families() {
 					p.Ends[f].IP = memberAddr(f, i)
 				}

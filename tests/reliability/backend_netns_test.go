@@ -1,7 +1,10 @@
 package reliability
 
 import (
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -63,9 +66,73 @@ func hostGWRows() []Fault {
 		command("routes flushed", missing, "{ip} route flush proto 87"),
 		command("route replaced", missing, "ip route replace {peercidr} via {gateway}"),
 		command("route replaced by a blackhole", missing, "ip route replace blackhole {peercidr}"),
+		ghost(), routeByHand(),
 	}, linkRows(), addressRows())
 	for i := range rows {
 		rows[i].Heal = max(rows[i].Heal, underlayHeal)
+		rows[i].Note = strings.TrimPrefix(rows[i].Note, "flannel.1 goes with it; ") // there is none
 	}
 	return rows
+}
+
+// ghost moves a peer while its route is missing, and then lets the link flap: whoever remembers routes has two of it now, and
+// brings the dead one back, even after the peer has left.
+func ghost() Fault {
+	return Fault{
+		Name: "12.14: a peer moves while its route is missing, and the link flaps", Loses: "nothing is carried while the link is down", Leaks: forgotten,
+		Note: "heals: there is the new route and no other; when the peer has left, there is none", After: strangerLeaves,
+		Do: func(b *Bench) error {
+			if err := strangerJoins(b); err != nil {
+				return err
+			}
+			if _, err := b.Await(patience, b.Restored); err != nil {
+				return err
+			}
+			n, p := b.Nodes[0], b.Strangers[0]
+			err := b.still(n, func() error {
+				for _, f := range b.hurts() {
+					if _, err := n.NS.Try("ip", "route", "del", p.Ends[f].CIDR.String()); err != nil {
+						return err
+					}
+					p.Ends[f].IP = otherAddr(p.Ends[f].IP)
+				}
+				b.Strangers = []Peer{p}
+				return b.announces(p)
+			})
+			if err == nil {
+				err = b.on(n, "ip link set eth0 down", "ip link set eth0 up")
+			}
+			err = errors.Join(err, b.comesBack(n))
+			b.Damaged()
+			return err
+		},
+	}
+}
+
+// routeByHand is an administrator's route to pods of a node that joins later. Only we know the way to them, so that it is
+// replaced, and told of.
+func routeByHand() Fault {
+	said := 0
+	return Fault{
+		Name: "a route by hand to pods of a node that joins then", Note: "heals: it is replaced, and the log says which one it was", Heal: 2 * time.Second,
+		Do: func(b *Bench) error {
+			n := b.Nodes[0]
+			said = len(n.Agent.Log())
+			for _, f := range b.hurts() {
+				if _, err := n.NS.Try("ip", "route", "add", b.stranger(1).Ends[f].CIDR.String(), "via", wordsFor(f).nowhere); err != nil {
+					return err
+				}
+			}
+			err := strangerJoins(b)
+			b.Damaged()
+			return err
+		},
+		Healed: func(b *Bench) error {
+			if text := b.Nodes[0].Agent.Log()[said:]; !strings.Contains(text, " in place of ") {
+				return fmt.Errorf("nothing is said of the route that was there:\n%s", text)
+			}
+			return b.Restored()
+		},
+		After: strangerLeaves,
+	}
 }

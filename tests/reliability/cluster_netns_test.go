@@ -79,7 +79,7 @@ func intruder(name, reason string, claim func(f subnet.Family, e, victim *End)) 
 	return Fault{
 		Name: name, Heal: 2 * time.Second, After: allStrangersLeave,
 		Do: func(b *Bench) error {
-			p := stranger(b.Lane, 1)
+			p := b.stranger(1)
 			good := p
 			for _, f := range b.hurts() {
 				claim(f, &p.Ends[f], &b.Nodes[1].Ends[f])
@@ -172,7 +172,7 @@ func (b *Bench) remove(name string) error {
 
 // twinAddress brings a Node that announces the second node's address.
 func twinAddress(b *Bench) error {
-	p := stranger(b.Lane, 1)
+	p := b.stranger(1)
 	for _, f := range b.hurts() {
 		p.Ends[f].IP = b.Nodes[1].Ends[f].IP
 	}
@@ -227,7 +227,7 @@ func (b *Bench) hostile() []hostility {
 // hostileNodes come one by one. What is good of them counts: of a Node that is bad in one family, the other one.
 func hostileNodes(b *Bench) error {
 	for i, h := range b.hostile() {
-		p := stranger(b.Lane, 1+i)
+		p := b.stranger(1 + i)
 		notes := p.annotations()
 		notes[h.key] = h.value
 		if err := b.Create(p, notes); err != nil {
@@ -253,7 +253,7 @@ func hostileAreTold(b *Bench) error {
 // fiftyJoin makes them all known before one is waited for.
 func fiftyJoin(b *Bench) error {
 	for i := range 50 {
-		p := stranger(b.Lane, 1+i)
+		p := b.stranger(1 + i)
 		if err := b.Create(p, p.annotations()); err != nil {
 			return err
 		}
@@ -271,8 +271,8 @@ func otherIdentity(b *Bench) error {
 		return err
 	}
 	again := func(i int) error {
-		p := stranger(b.Lane, i)
-		p.Name = stranger(b.Lane, 1).Name
+		p := b.stranger(i)
+		p.Name = b.stranger(1).Name
 		err := b.remove(p.Name)
 		if err == nil {
 			err = b.Create(p, p.annotations())

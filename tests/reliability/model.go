@@ -2,7 +2,6 @@ package reliability
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -158,14 +157,22 @@ func samePrefix(a, b netip.Prefix) bool { return a == b }
 
 // index is the number of a device of the node.
 func (n *Node) index(name string) (int, error) {
-	var index int
-	err := n.NS.Do(func() error {
-		i, err := net.InterfaceByName(name)
-		if err != nil {
-			return errors.Join(fmt.Errorf("find device %s of %s", name, n.Name), err)
-		}
-		index = i.Index
-		return nil
+	nic, err := n.device(name)
+	if err != nil {
+		return 0, err
+	}
+	return nic.Index, nil
+}
+
+// device is a device of the node as it is now.
+func (n *Node) device(name string) (*net.Interface, error) {
+	var nic *net.Interface
+	err := n.NS.Do(func() (err error) {
+		nic, err = net.InterfaceByName(name)
+		return err
 	})
-	return index, err
+	if err != nil {
+		return nil, fmt.Errorf("find device %s of %s: %w", name, n.Name, err)
+	}
+	return nic, nil
 }

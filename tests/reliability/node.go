@@ -17,6 +17,8 @@ type Peer struct {
 	Name string
 	Ends [2]End // by family
 	Port uint16 // of its tunnel
+	// Backend is the object of a stranger's net-conf.json: what it announces. Empty means VXLAN.
+	Backend string
 }
 
 // End is a peer's part in one family. The zero value: it has none.

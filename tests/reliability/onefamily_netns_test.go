@@ -50,7 +50,7 @@ func ownFamilyRows(f subnet.Family) []Fault {
 		// S-02: a node that has one family only takes part in that.
 		{Name: "S-02: a node without the family joins", Heal: 2 * time.Second, Note: follows, After: strangerLeaves,
 			Do: func(b *Bench) error {
-				p := stranger(b.Lane, 1)
+				p := b.stranger(1)
 				p.Ends[f] = End{}
 				b.Strangers = []Peer{p}
 				return b.Create(p, p.annotations())
@@ -71,11 +71,7 @@ func (b *Bench) peerSays(f subnet.Family, change func(*End)) error {
 	p := b.Strangers[0]
 	change(&p.Ends[f])
 	b.Strangers = []Peer{p}
-	says := map[string]any{}
-	for key, value := range p.annotations() {
-		says[key] = value
-	}
-	err := b.annotate(p.Name, says)
+	err := b.announces(p)
 	b.Damaged()
 	return err
 }

@@ -12,9 +12,9 @@ import (
 )
 
 // stranger is peer number i, which has no machine.
-func stranger(l lane.Lane, i int) Peer {
-	p := Peer{Name: fmt.Sprintf("s%d", i), Port: 4789}
-	for _, f := range l.Families() {
+func (b *Bench) stranger(i int) Peer {
+	p := Peer{Name: fmt.Sprintf("s%d", i), Port: 4789, Backend: b.Backend}
+	for _, f := range b.Lane.Families() {
 		ip := netip.MustParseAddr(wordsFor(f).nowhere).AsSlice()
 		ip[len(ip)-1] = byte(100 + i)
 		addr, _ := netip.AddrFromSlice(ip)
@@ -25,13 +25,21 @@ func stranger(l lane.Lane, i int) Peer {
 
 // annotations are what a node announces of itself.
 func (p Peer) annotations() map[string]string {
-	notes := map[string]string{
-		annotationPrefix + "backend-type": "vxlan", annotationPrefix + "kube-subnet-manager": "true", annotationPrefix + "backend-port": fmt.Sprint(p.Port),
+	notes := map[string]string{annotationPrefix + "backend-type": "vxlan", annotationPrefix + "kube-subnet-manager": "true"}
+	isDirect := p.Backend == HostGW
+	if isDirect {
+		notes[annotationPrefix+"backend-type"] = "host-gw"
+	} else {
+		notes[annotationPrefix+"backend-port"] = fmt.Sprint(p.Port)
 	}
 	for _, f := range subnet.Families() {
-		if end := p.Ends[f]; end != (End{}) {
-			notes[key(f, "backend-data")] = fmt.Sprintf(`{"VNI":1,"VtepMAC":%q}`, end.MAC)
-			notes[key(f, "public-ip")] = end.IP.String()
+		end := p.Ends[f]
+		if end == (End{}) {
+			continue
+		}
+		notes[key(f, "public-ip")] = end.IP.String()
+		if notes[key(f, "backend-data")] = fmt.Sprintf(`{"VNI":1,"VtepMAC":%q}`, end.MAC); isDirect {
+			notes[key(f, "backend-data")] = "null"
 		}
 	}
 	return notes
@@ -47,8 +55,17 @@ func key(f subnet.Family, name string) string {
 	return annotationPrefix + name
 }
 
+// announces lets a stranger say what it is now.
+func (b *Bench) announces(p Peer) error {
+	says := map[string]any{}
+	for key, value := range p.annotations() {
+		says[key] = value
+	}
+	return b.annotate(p.Name, says)
+}
+
 func strangerJoins(b *Bench) error {
-	p := stranger(b.Lane, 1)
+	p := b.stranger(1)
 	if err := b.Create(p, p.annotations()); err != nil {
 		return err
 	}
@@ -60,5 +77,5 @@ func strangerLeaves(b *Bench) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	b.Strangers = nil
-	return b.Client.CoreV1().Nodes().Delete(ctx, stranger(b.Lane, 1).Name, metav1.DeleteOptions{})
+	return b.Client.CoreV1().Nodes().Delete(ctx, b.stranger(1).Name, metav1.DeleteOptions{})
 }

@@ -80,7 +80,18 @@ func linkRows() []Fault {
 		Note:  "flannel.1 goes with it; the new one has another index",
 		Do: func(b *Bench) error {
 			n, port := b.Nodes[0], b.Fabric.Port(1)
-			if err := b.on(n, "ip link del eth0", "ip link add eth0 type veth peer name "+port+" netns "+b.Fabric.Switch.Name); err != nil {
+			mac := ""
+			// A NIC keeps its MAC. With another one the other nodes would go on sending pods' packets to the old: Linux asks for
+			// the neighbour of a packet that it forwards in the name of a link-local address, from which nobody learns where
+			// the node's own address is now. Tunnels' packets come from that address, and so tell.
+			if b.Backend == HostGW {
+				nic, err := n.device("eth0")
+				if err != nil {
+					return err
+				}
+				mac = " address " + nic.HardwareAddr.String()
+			}
+			if err := b.on(n, "ip link del eth0", "ip link add eth0"+mac+" type veth peer name "+port+" netns "+b.Fabric.Switch.Name); err != nil {
 				return err
 			}
 			if _, err := b.Fabric.Switch.Try("ip", "link", "set", port, "master", "br0", "up"); err != nil {
