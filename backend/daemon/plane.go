@@ -119,8 +119,10 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 	}
 	want := next.Plan.Want
 	ops := kernel.DiffSince(p.want, have, want)
-	if in.stale || missing != nil {
-		ops = kernel.WithoutPruning(ops) // a family that cannot be planned has lost nothing
+	if lost := next.lost(); in.stale || missing != nil && len(lost) == 0 {
+		ops = kernel.WithoutPruning(ops)
+	} else if len(lost) > 0 {
+		ops = kernel.WithoutPruning(ops, lost...) // a family that cannot be planned has lost nothing, and the other one goes on
 	}
 	own, peers = p.apply(ctx, p.holdSpare(ops), want)
 	p.halve(missing)
@@ -138,6 +140,17 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 	p.metrics.went(&next)
 	p.applied.Store(&next)
 	return nil, peers
+}
+
+// lost lists the families that this node has a part in and no end of its own.
+func (a *applied) lost() []subnet.Family {
+	var lost []subnet.Family
+	for _, f := range subnet.Families() {
+		if a.Conf.Enabled[f] && a.Snapshot.Self.PodCIDRs[f].IsValid() && a.Net.Ends[f].IsZero() {
+			lost = append(lost, f)
+		}
+	}
+	return lost
 }
 
 // halve tells of what keeps one family of two from working.
