@@ -351,6 +351,20 @@ func TestOverlaysRenderToObjectsThatTheAPITakes(t *testing.T) {
 	if args := kind[len(kind)-1].Args; !slices.Contains(args, "--iface-from=internal-ip") {
 		t.Errorf("kind: arguments %v do not follow the node's address", args)
 	}
+	for name, want := range map[string]subnet.NetConf{
+		"dual-stack": {Enabled: [2]bool{true, true}, Backend: subnet.Backend{Type: subnet.VXLAN}},
+		"ipv6":       {Enabled: [2]bool{false, true}, Backend: subnet.Backend{Type: subnet.VXLAN}},
+		"wireguard":  {Enabled: [2]bool{true, false}, Backend: subnet.Backend{Type: subnet.WireGuard}},
+	} {
+		got := render("overlays/" + name)
+		conf, warnings, err := subnet.ParseNetConf([]byte(got.config.Data["net-conf.json"]))
+		if err != nil || len(warnings) > 0 || conf.Enabled != want.Enabled || conf.Backend.Type != want.Backend.Type {
+			t.Errorf("%s: %v, %v, %+v", name, err, warnings, conf)
+		}
+		if got.config.Data["cni-conf.json"] == "" {
+			t.Errorf("%s: the chain of plugins is lost", name)
+		}
+	}
 }
 
 // K-09, C-12: a node image of kind has host-local, loopback, portmap and ptp, and nothing is downloaded.
