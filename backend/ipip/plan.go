@@ -43,7 +43,11 @@ func Plan(cfg Config, peers []Peer) kernel.State {
 	for _, p := range peers {
 		f := subnet.FamilyOf(p.PodCIDR.Addr())
 		key := kernel.RouteKey{Dst: p.PodCIDR.Masked(), Metric: kernel.RouteMetric(f)}
-		s.Routes[key] = kernel.Route{Link: kernel.TunnelName(f), Via: p.Addr, Onlink: true, Ours: true, Type: "unicast"}
+		s.Routes[key] = kernel.Route{Link: kernel.TunnelName(f), Via: p.Addr, Onlink: isOnlink(f), Ours: true, Type: "unicast"}
 	}
 	return s
 }
+
+// isOnlink says how the kernel is to take a gateway that is on the underlay for one of the tunnel's. IPv6 refuses an onlink gateway
+// that a route to another device covers, and package kernel shows it the way otherwise.
+func isOnlink(f subnet.Family) bool { return f == subnet.IPv4 }
