@@ -56,6 +56,10 @@ func compareNetConf(theirs, ours Install) []Finding {
 	differs("net-conf.json Backend.MTU", b.MTU, w.MTU, false)
 	differs("net-conf.json Backend.GBP", b.GBP, w.GBP, true)
 	differs("net-conf.json Backend.Learning", b.Learning, w.Learning, false)
+	differs("net-conf.json Backend.DirectRouting", b.DirectRouting, w.DirectRouting, false)
+	if b.Type == w.Type {
+		differs("net-conf.json Backend", b.WireGuard, w.WireGuard, true) // of the type wireguard; a PSK is hidden
+	}
 	// An absent Port is no difference: ours then takes the port of the device that is there.
 	if b.Port != 0 && w.Port != b.Port {
 		differs("net-conf.json Backend.Port", b.Port, w.Port, false)
