@@ -14,7 +14,7 @@ FUZZTIME   ?= 30s
 SUITE      := go run ./tests/suite
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build image lint test test-unit test-netns test-reliability test-vm soak cover fuzz netpol bench cluster cluster-down e2e e2e-upstream e2e-netpol e2e-policyapi clean
+.PHONY: help deps build image lint test test-unit test-netns test-reliability test-vm test-lanes soak cover fuzz netpol bench cluster cluster-down e2e e2e-upstream e2e-netpol e2e-policyapi clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | expand -t 16
@@ -39,9 +39,9 @@ image: build ## dist/image.tar, by docker where an engine answers, else by build
 lint: ## golangci-lint; its modules are recorded in .ci/tools.mod
 	@$(SUITE) lint
 
-test: deps ## everything: house, lint, unit with the race detector, fuzz seeds, namespaces, scenarios, e2e
+test: deps ## everything: house, lint, unit with the race detector, fuzz seeds, namespaces, scenarios, a second kernel, e2e in three lanes
 	@$(MAKE) --no-print-directory image
-	@$(SUITE) house lint unit e2e netns modules
+	@$(SUITE) house lint unit e2e e2e-dual e2e-ipv6 netns vm-short modules
 
 test-unit: ## unit tests with the race detector, fuzz seeds included; no root
 	@$(SUITE) unit
@@ -55,6 +55,10 @@ test-reliability: deps ## every fault with traffic on, on namespaces and on the 
 
 test-vm: deps ## namespace tests on Debian's kernel, in a virtual machine that is emulated
 	@CGO_ENABLED=0 $(SUITE) vm
+
+test-lanes: deps ## all tests in both families and in IPv6 alone, other backends on the real cluster, Kubernetes' own specs
+	@$(MAKE) --no-print-directory image
+	@$(SUITE) lanes
 
 soak: deps ## every fault ten times, long ones too, and a random story of 1,000 steps; takes a night
 	@$(MAKE) --no-print-directory image
