@@ -64,12 +64,19 @@ type setting struct {
 	directs          [2]bool // DirectRouting before and after
 	mode             string  // of WireGuard
 	families         []subnet.Family
-	flannel, offLink bool
+	flannel, offLink bool // a node of flannel, that stays; a node behind a router
+	mute             bool // between two nodes no session of WireGuard comes up
+	death            bool // a node dies on the way
 }
 
 func (s setting) String() string {
-	return fmt.Sprintf("%s%s to %s%s, mode %q, %v, flannel %v, off link %v", s.from, map[bool]string{true: "+direct"}[s.directs[0]], s.to,
-		map[bool]string{true: "+direct"}[s.directs[1]], s.mode, s.families, s.flannel, s.offLink)
+	out := s.from + map[bool]string{true: "+direct"}[s.directs[0]] + " to " + s.to + map[bool]string{true: "+direct"}[s.directs[1]]
+	for text, on := range map[string]bool{", with flannel": s.flannel, ", off link": s.offLink, ", mute": s.mute, ", with a death": s.death} {
+		if on {
+			out += text
+		}
+	}
+	return fmt.Sprintf("%s, %s, %v", out, s.mode, s.families)
 }
 
 // newWalk makes a cluster that is at rest with the backend of before.
@@ -82,13 +89,16 @@ func newWalk(s setting, seed uint64, size int) *cluster {
 		for _, f := range subnet.Families() {
 			if !slices.Contains(s.families, f) {
 				n.c.Ends[f] = mesh.End{}
+			} else if s.offLink && i == 0 {
+				n.c.Ends[f].ParentName = "far"
 			}
 		}
 		c.nodes = append(c.nodes, n)
 		first[i] = announcement{Kind: s.from}
 	}
 	c.announced = [][]announcement{first}
-	c.settle()
+	c.mute[pairOf(0, 1)] = s.mute
+	c.settle(4)
 	return c
 }
 
@@ -238,10 +248,22 @@ func (c *cluster) notice(a, b *node) {
 	}
 }
 
-// settle runs everything until nothing changes any more.
-func (c *cluster) settle() {
-	for quiet, rounds := 0, 0; quiet < 4; rounds++ {
-		if rounds > 300 {
+// reboot takes away what a kernel holds, and the sessions with it. They come up again at once.
+func (c *cluster) reboot(n *node) {
+	n.have, n.last, n.kept = kernel.New(), nil, nil
+	c.round(n)
+	c.tell("%d reboots: %v", n.i, describe(n))
+	for _, other := range c.nodes {
+		if other != n {
+			c.shake(n, other, true)
+		}
+	}
+}
+
+// settle runs everything until nothing has changed for some rounds of five seconds.
+func (c *cluster) settle(calm int) {
+	for quiet, rounds := 0, 0; quiet < calm; rounds++ {
+		if rounds > 1000 {
 			panic("the cluster does not come to rest")
 		}
 		before := len(c.announced)
