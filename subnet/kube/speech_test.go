@@ -1,10 +1,15 @@
 package kube
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-cni/weft/subnet"
 )
@@ -104,6 +109,47 @@ func TestEitherFamilysBadKeyLeavesTheOther(t *testing.T) {
 		v.Memory = first.Memory
 		if r := Resolve(v); len(r.Peers) != 1 || r.Peers[0] != both.Peer {
 			t.Errorf("%v in the grace: %+v", f, r.Peers)
+		}
+	}
+}
+
+func TestEveryNodeOfARandomClusterDecidesAlikeWhoHasAKey(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for round := range 100 {
+		var claims []Claim
+		holder := map[subnet.Key]Claim{}
+		for i := range 1 + rng.IntN(20) {
+			claims = append(claims, wireGuard(fmt.Sprintf("n%02d", i), 1+rng.IntN(20), fmt.Sprintf("10.244.%d.0/24", i), byte(2+rng.IntN(10)), byte(1+rng.IntN(8))))
+		}
+		byAge := slices.SortedFunc(slices.Values(claims), func(a, b Claim) int { return older(a.Peer, b.Peer) })
+		for _, c := range byAge {
+			first, there := holder[c.Peer.Key]
+			if !there || first.Peer.Endpoints[0].PublicIP == c.Peer.Endpoints[0].PublicIP {
+				holder[c.Peer.Key] = c
+			}
+		}
+		for i, own := range claims {
+			var want, got []string
+			for _, h := range holder {
+				if h.Peer.Key != own.Peer.Key && h.Peer.Endpoints[0].PublicIP != own.Peer.Endpoints[0].PublicIP {
+					want = append(want, h.Peer.Name)
+				}
+			}
+			slices.Sort(want)
+			others := slices.Delete(slices.Clone(claims), i, i+1)
+			rng.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+			r := Resolve(View{Own: own, Self: subnet.Self{Name: own.Peer.Name, Exists: true}, Claims: others, Now: born(20)})
+			for _, p := range r.Peers {
+				got = append(got, p.Name)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Fatalf("seed %d round %d at %s (-want +got):\n%s", seed, round, own.Peer.Name, diff)
+			}
+			s := subnet.Snapshot{Self: subnet.Self{Name: own.Peer.Name}, Problems: r.Problems}
+			if lost := holder[own.Peer.Key].Peer.Name != own.Peer.Name; YieldsKey(s, own.Peer.Key) != lost {
+				t.Fatalf("seed %d round %d: %s yields %t, want %t", seed, round, own.Peer.Name, !lost, lost)
+			}
 		}
 	}
 }
