@@ -195,7 +195,7 @@ func (m *Manager) write(ctx context.Context, fill func(writer)) error {
 	m.host.Note("nft", "-f", "-")
 	err := m.host.Inside(func() error { return m.conn.Run(ctx, w.tx) })
 	if knftables.IsNotFound(err) { // what nft says when the kernel lacks an expression, and not which
-		err = fmt.Errorf("%w (does the kernel have nft_ct, nft_fib_inet?)", err)
+		err = fmt.Errorf("%w (does the kernel have nft_ct, nft_fib_inet, nft_objref?)", err)
 	}
 	if err != nil {
 		return fmt.Errorf("write table inet %s: %w", TableName, err)
