@@ -10,6 +10,7 @@ import (
 	"github.com/weft-cni/weft/tests/apiserver"
 	"github.com/weft-cni/weft/tests/lane"
 	"github.com/weft-cni/weft/tests/nstest"
+	"github.com/weft-cni/weft/tests/terms"
 )
 
 // All of it shares one API server and one binary, which take longer to get up than most stories.
@@ -63,7 +64,7 @@ func endFiftyTimes(t *testing.T, made flavour) {
 	if _, err := answers.ReadString('\n'); err != nil { // who we are, says the server
 		t.Fatal(err)
 	}
-	show := in(f, "-o link show flannel.1")
+	show := terms.In(f, "-o link show flannel.1")
 	before := map[*Machine]string{from: a.IP(show), to: b.IP(show)}
 	pings := a.StartPing(nstest.Ping{Dst: dst})
 	for i := range 50 {

@@ -11,11 +11,12 @@ import (
 	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/lane"
 	"github.com/weft-cni/weft/tests/nstest"
+	"github.com/weft-cni/weft/tests/terms"
 )
 
 // underlayAddr is the underlay address of node number i in a family.
 func underlayAddr(f subnet.Family, i int) netip.Addr {
-	return netip.MustParseAddr(in(f, fmt.Sprintf("192.168.%d.%d", 50+i/250, i%250)))
+	return netip.MustParseAddr(terms.In(f, fmt.Sprintf("192.168.%d.%d", 50+i/250, i%250)))
 }
 
 // underlayNet is the one link that all nodes are on.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/kube"
+	"github.com/weft-cni/weft/tests/terms"
 )
 
 // Record is one Node of the cluster as text: what its annotations and its spec say, right or wrong.
@@ -116,7 +117,7 @@ func (r *Record) set(key, value string, families ...subnet.Family) error {
 			return fmt.Errorf("set %s of node %s: want one of %v", key, r.Name,
 				slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Keys(fields)), slices.Collect(maps.Keys(halves))))))
 		}
-		*field = in(f, value)
+		*field = terms.In(f, value)
 	}
 	return nil
 }

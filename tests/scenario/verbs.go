@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/tests/terms"
 )
 
 func (s *story) node(args []string) error {
@@ -137,7 +138,7 @@ func (s *story) start(args []string) error {
 func (m *Machine) set(key, value string, families []subnet.Family) error {
 	if key == "mac" {
 		for _, f := range families {
-			m.mac[f] = in(f, value)
+			m.mac[f] = terms.In(f, value)
 		}
 		return nil
 	}
@@ -175,7 +176,7 @@ func (s *story) do(args []string) error {
 	var errs []error
 	done := map[string]bool{} // what is the same in all families is done once
 	for _, f := range s.families {
-		if command := in(f, strings.Join(args[1:], " ")); !done[command] {
+		if command := terms.In(f, strings.Join(args[1:], " ")); !done[command] {
 			errs, done[command] = append(errs, m.box.Do(command)), true
 		}
 	}
@@ -264,7 +265,7 @@ func (s *story) expect(args []string) error {
 			if err != nil {
 				return err
 			}
-			if diff := cmp.Diff(sortedLines(inSection(f, want)), lines(list)); diff != "" {
+			if diff := cmp.Diff(sortedLines(terms.Section(f, want)), lines(list)); diff != "" {
 				return fmt.Errorf("kernel (+) differs from the section (-):\n%s", diff)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/kube"
 	"github.com/weft-cni/weft/tests/lane"
+	"github.com/weft-cni/weft/tests/terms"
 )
 
 // patience is the promise of the contract: after whatever happens, the kernel is right within this time.
@@ -85,7 +86,7 @@ func (w *World) addMachine(name string, families []subnet.Family) error {
 	}
 	w.machines[name] = m
 	for _, f := range w.lane.Families() { // also of those that it may have a part in later
-		m.mac[f] = in(f, defaultMAC(i))
+		m.mac[f] = terms.In(f, defaultMAC(i))
 		r.Half[f].IP = ""
 	}
 	r.Type, r.Managed = "", "" // it announces these itself, and its addresses
@@ -160,7 +161,7 @@ func defaultRecord(name string, i int, families []subnet.Family) Record {
 	r := Record{Name: name, Type: "vxlan", VNI: "1", Port: "4789", Managed: "true"}
 	for _, f := range families {
 		r.Half[f] = Half{
-			CIDR: in(f, fmt.Sprintf("10.244.%d.%d/%d", i/256+i%256, 0, 24)), IP: underlayAddr(f, i).String(), MAC: in(f, defaultMAC(i)),
+			CIDR: terms.In(f, fmt.Sprintf("10.244.%d.%d/%d", i/256+i%256, 0, 24)), IP: underlayAddr(f, i).String(), MAC: terms.In(f, defaultMAC(i)),
 		}
 	}
 	return r
