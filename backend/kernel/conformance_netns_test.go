@@ -56,22 +56,39 @@ func TestTheFakeAnswersAsTheKernelInRandomSequences(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprintf("seed_%d", seed), func(t *testing.T) {
 			_, conn, parent := realHost(t)
-			fake := kernel.NewFake()
-			r := rand.New(rand.NewPCG(seed, 87))
-			var done []kernel.Op
-			for range 150 {
-				state := r.Uint64()
-				op := randomOp(rand.New(rand.NewPCG(state, 1)), parent)
-				done = append(done, op)
-				kerr, ferr := conn.Apply(t.Context(), op), fake.Apply(t.Context(), randomOp(rand.New(rand.NewPCG(state, 1)), 2))
-				if (kerr == nil) != (ferr == nil) {
-					t.Fatalf("%s: the kernel says %v, the fake %v; after\n%s", op, kerr, ferr, commands(done))
-				}
-				if d := cmp.Diff(text(dump(t, conn), parent), text(dump(t, fake), 2)); d != "" {
-					t.Fatalf("after %s the fake is not as the kernel (-kernel +fake):\n%s\nafter\n%s", op, d, commands(done))
-				}
-			}
+			sameAnswers(t, conn, parent, seed, randomOp)
 		})
+	}
+}
+
+func TestTheFakeAnswersAsTheKernelForAllKindsInRandomSequences(t *testing.T) {
+	nstest.NeedRoot(t)
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprintf("seed_%d", seed), func(t *testing.T) {
+			_, conn, parent := realHost(t)
+			needKinds(t, conn, kernel.KindWireGuard, kernel.KindIPIP, kernel.KindIP6Tnl)
+			sameAnswers(t, conn, parent, seed, randomKindOp)
+		})
+	}
+}
+
+// sameAnswers applies what draw draws to the kernel and to a fake.
+func sameAnswers(t *testing.T, conn *kernel.Conn, parent int, seed uint64, draw func(r *rand.Rand, parent int) kernel.Op) {
+	t.Helper()
+	fake := kernel.NewFake()
+	r := rand.New(rand.NewPCG(seed, 87))
+	var done []kernel.Op
+	for range 150 {
+		state := r.Uint64()
+		op := draw(rand.New(rand.NewPCG(state, 1)), parent)
+		done = append(done, op)
+		kerr, ferr := conn.Apply(t.Context(), op), fake.Apply(t.Context(), draw(rand.New(rand.NewPCG(state, 1)), 2))
+		if (kerr == nil) != (ferr == nil) {
+			t.Fatalf("%s: the kernel says %v, the fake %v; after\n%s", op, kerr, ferr, commands(done))
+		}
+		if d := cmp.Diff(text(dump(t, conn), parent), text(dump(t, fake), 2)); d != "" {
+			t.Fatalf("after %s the fake is not as the kernel (-kernel +fake):\n%s\nafter\n%s", op, d, commands(done))
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package kernel_test
 
 import (
+	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"time"
@@ -122,4 +123,47 @@ func tunnelManners(parent int) []conformanceRow {
 			want: vxlan6 + link6Text + "link flannel-wg-v6 mtu 1420 state UP wireguard listen-port 51820 private-key (hidden)\n" +
 				"route fd00:244:2::/64 via fd00:244:2:: dev flannel-v6.1 proto 87 metric 1024 onlink\n"},
 	}
+}
+
+// randomKindOp is randomOp for the other kinds of device.
+func randomKindOp(r *rand.Rand, _ int) kernel.Op {
+	f := subnet.Family(r.IntN(2))
+	cidr := podCIDR(f, r.IntN(4))
+	key := pub(byte(2 + r.IntN(3)))
+	device := []string{kernel.WireGuardName(f), kernel.WireGuardName(f), kernel.TunnelName(f)}[r.IntN(3)]
+	l := tunLink(f)
+	if device == kernel.WireGuardName(f) {
+		l = with(wgLink(), func(l *kernel.Link) { l.Key, l.Port = secret(byte(r.IntN(2))), uint16(51820+r.IntN(3)) })
+	}
+	l.MTU -= 20 * r.IntN(3)
+	own := netip.PrefixFrom(cidr.Addr(), cidr.Addr().BitLen()).String()
+	set := kernel.OpKind(kernel.RouteSet)
+	if r.IntN(3) == 0 {
+		set = kernel.RouteDel
+	}
+	switch r.IntN(12) {
+	case 0, 1:
+		return linkAdd(device, l)
+	case 2:
+		l.Up = r.IntN(4) > 0
+		return linkSet(device, l)
+	case 3:
+		if r.IntN(3) == 0 {
+			return linkDel(device)
+		}
+		return addr(kernel.AddrSet, device, own)
+	case 4:
+		return addr([]kernel.OpKind{kernel.AddrSet, kernel.AddrDel}[r.IntN(2)], device, own)
+	case 5, 6:
+		return peerSet(kernel.WireGuardName(f), key, r.IntN(4), cidr.String(), podCIDR(1-f, r.IntN(4)).String())
+	case 7:
+		return peerDel(kernel.WireGuardName(f), key)
+	case 8:
+		return rangeDel(kernel.WireGuardName(f), key, cidr.String())
+	case 9:
+		return hop(set, kernel.WireGuardName(f), cidr.String(), "", false)
+	case 10:
+		return hop(set, kernel.TunnelName(f), cidr.String(), underlay(f, 2+r.IntN(2)).String(), f == subnet.IPv4)
+	}
+	return hop(set, "eth0", cidr.String(), underlay(f, 2+r.IntN(2)).String(), false)
 }

@@ -24,7 +24,7 @@ func TestHostReadsWhatTheUnderlayNeedsToKnow(t *testing.T) {
 		"link add cni0 type bridge", "link set cni0 up", "link add v0 type veth peer name v1", "link set v0 master cni0",
 		"addr add 192.168.50.100/24 dev eth0", "addr add 10.9.9.9/32 dev eth0", "route add default via 192.168.50.254 metric 100",
 		"route add 10.8.0.0/16 nexthop via 192.168.50.7 nexthop via 192.168.50.8", "route add unreachable 10.7.0.0/16",
-		"rule add from 10.1.0.0/16 lookup 100", "link add x type vxlan id 9 dstport 4789 dev eth0",
+		"route add 10.6.0.0/16 via 192.168.50.7 mtu 1400 proto static", "rule add from 10.1.0.0/16 lookup 100", "link add x type vxlan id 9 dstport 4789 dev eth0",
 	} {
 		host.IP(command)
 	}
@@ -66,6 +66,12 @@ func TestHostReadsWhatTheUnderlayNeedsToKnow(t *testing.T) {
 	}
 	if r := find("10.7.0.0/16"); r.Type != "unreachable" || len(r.Hops) > 1 {
 		t.Errorf("unreachable: %+v", r)
+	}
+	if r := find("10.6.0.0/16"); r.MTU != 1400 || !r.ByHand || find("192.168.50.0/24").ByHand || find("0.0.0.0/0").MTU != 0 {
+		t.Errorf("with an MTU: %+v", r)
+	}
+	if h.Release == "" || strings.Contains(h.Release, "\x00") {
+		t.Errorf("release %q", h.Release)
 	}
 	if r := find("192.168.50.0/24"); r.Src.String() != "192.168.50.1" || r.Hops[0].Via.IsValid() {
 		t.Errorf("connected: %+v", r)

@@ -74,6 +74,27 @@ func TestD06AKernelWithoutVXLANIsSaidInPlainWordsWithTheCure(t *testing.T) {
 	}
 }
 
+func TestD06AKernelWithoutAKindIsSaidInPlainWordsWithTheCure(t *testing.T) {
+	for kind, words := range map[string][]string{
+		KindWireGuard: {"no wireguard support", "modprobe wireguard", "linux-modules-extra"},
+		KindIPIP:      {"IP in IP", "modprobe ipip", "linux-modules-extra"},
+		KindIP6Tnl:    {"IP in IP", "modprobe ip6_tunnel", "linux-modules-extra"},
+	} {
+		err := (&Conn{}).explainLink(Op{Link: Link{Kind: kind}}, unix.EOPNOTSUPP)
+		for _, want := range words {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: no %q in %v", kind, want, err)
+			}
+		}
+	}
+	if err := explainWireGuard(fmt.Errorf("find family: %w", unix.ENOENT)); !errors.Is(err, ErrNoWireGuard) {
+		t.Error(err)
+	}
+	if _, err := linkMessage(Op{Link: Link{Kind: "bond"}}); err == nil || !strings.Contains(err.Error(), `"bond"`) {
+		t.Error(err)
+	}
+}
+
 func TestAProbeTellsWhatItKnows(t *testing.T) {
 	for _, test := range []struct {
 		err, yes error

@@ -1,0 +1,139 @@
+package kernel_test
+
+import (
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/tests/nstest"
+)
+
+func TestARouteThatMovesFromDeviceToDeviceIsNeverAway(t *testing.T) {
+	host, conn, parent := realHost(t)
+	apply(t, conn, []kernel.Op{
+		linkAdd(dev, link(parent)), linkAdd("flannel.2", with(link(parent), func(l *kernel.Link) { l.VNI = 2 })),
+		linkAdd(dev6, link6(parent)), linkAdd("flannel-v6.2", with(link6(parent), func(l *kernel.Link) { l.VNI = 2 })),
+	})
+	for _, f := range subnet.Families() {
+		cidr := podCIDR(f, 2)
+		ways := []kernel.Op{
+			route(kernel.RouteSet, kernel.DeviceName(f, 1), cidr.String(), cidr.Addr().String()),
+			route(kernel.RouteSet, kernel.DeviceName(f, 2), cidr.String(), cidr.Addr().String()),
+			hop(kernel.RouteSet, "eth0", cidr.String(), underlay(f, 2).String(), false),
+		}
+		if hasKinds(t, conn, kernel.KindWireGuard, kernel.TunnelKind(f)) {
+			apply(t, conn, []kernel.Op{linkAdd(kernel.WireGuardName(f), with(wgLink(), func(l *kernel.Link) { l.Port += uint16(f) })), linkAdd(kernel.TunnelName(f), tunLink(f))})
+			ways = append(ways, hop(kernel.RouteSet, kernel.WireGuardName(f), cidr.String(), "", false),
+				hop(kernel.RouteSet, kernel.TunnelName(f), cidr.String(), underlay(f, 2).String(), f == subnet.IPv4))
+		}
+		apply(t, conn, ways[:1])
+		watch := watchRoute(t, host, cidr.Addr().Next().Next())
+		for from := range ways {
+			for to := range ways {
+				for range 10 {
+					apply(t, conn, []kernel.Op{replaced(ways[from]), replaced(ways[to])})
+				}
+			}
+		}
+		watch.stop(t)
+	}
+}
+
+// routeWatch asks for the route to an address all the time.
+type routeWatch struct {
+	asked, missing atomic.Int64
+	last           atomic.Value // error
+	end, ended     chan struct{}
+}
+
+func watchRoute(t *testing.T, host *nstest.NS, to netip.Addr) *routeWatch {
+	t.Helper()
+	handle, err := netlink.NewHandleAt(netns.NsHandle(host.FD()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &routeWatch{end: make(chan struct{}), ended: make(chan struct{})}
+	go func() {
+		defer close(w.ended)
+		defer handle.Close()
+		for {
+			select {
+			case <-w.end:
+				return
+			default:
+			}
+			if _, err := handle.RouteGet(to.AsSlice()); err != nil {
+				w.missing.Add(1)
+				w.last.Store(fmt.Errorf("route to %s: %w", to, err))
+			}
+			w.asked.Add(1)
+		}
+	}()
+	nstest.Eventually(t, 10*time.Second, func() error {
+		if w.asked.Load() == 0 {
+			return fmt.Errorf("nothing was asked yet")
+		}
+		return nil
+	})
+	return w
+}
+
+func (w *routeWatch) stop(t *testing.T) {
+	t.Helper()
+	close(w.end)
+	<-w.ended
+	t.Logf("asked %d times, missing %d times", w.asked.Load(), w.missing.Load())
+	if n := w.missing.Load(); n > 0 {
+		t.Errorf("away %d of %d times, at last: %v", n, w.asked.Load(), w.last.Load())
+	}
+}
+
+// hasKinds reports whether the kernel has kinds of device.
+func hasKinds(t *testing.T, conn *kernel.Conn, kinds ...string) bool {
+	t.Helper()
+	for _, feature := range conn.Probe(t.Context(), kinds...) {
+		if feature.Support != kernel.Supported {
+			return false
+		}
+	}
+	return true
+}
+
+func TestOnlyWhatACommandHasMadeGivesWayPastOurDevices(t *testing.T) {
+	host, conn, _ := realHost(t)
+	for _, command := range []string{
+		"link add cni9 type bridge", "link set cni9 up", "addr add 10.244.4.1/24 dev cni9",
+		"route add 10.244.2.0/24 via 192.168.50.9", "route add 10.244.3.0/24 via 192.168.50.9 proto bird",
+		"-6 route add fd00:244:2::/64 via fd00:50::9",
+	} {
+		host.IP(command)
+	}
+	want := put(kernel.New(),
+		hop(kernel.RouteSet, "eth0", "10.244.2.0/24", "192.168.50.2", false), hop(kernel.RouteSet, "eth0", "10.244.3.0/24", "192.168.50.3", false),
+		hop(kernel.RouteSet, "eth0", "10.244.4.0/24", "192.168.50.4", false), hop(kernel.RouteSet, "eth0", "fd00:244:2::/64", "fd00:50::2", false))
+	var refused []string
+	for _, op := range kernel.Diff(dump(t, conn), want) {
+		if err := conn.Apply(t.Context(), op); err != nil {
+			refused = append(refused, op.Key.Dst.String())
+		} else if op.Foreign.Type == "" {
+			t.Errorf("%s: the route that was there is not told of", op)
+		}
+	}
+	if len(refused) != 2 || refused[0] != "10.244.3.0/24" || refused[1] != "10.244.4.0/24" {
+		t.Errorf("refused: %v", refused)
+	}
+	have := dump(t, conn)
+	for _, dst := range []string{"10.244.2.0/24", "fd00:244:2::/64"} {
+		key := route(kernel.RouteSet, "eth0", dst, "::").Key
+		if have.Routes[key] != want.Routes[key] {
+			t.Errorf("%s is %+v", dst, have.Routes[key])
+		}
+	}
+}
