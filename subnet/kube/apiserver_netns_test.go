@@ -283,6 +283,7 @@ func TestAgainstARealAPIServer(t *testing.T) {
 		run  func(*world)
 	}{
 		{"a node is announced with flannel's bytes and stays so when stripped", testAnnounce},
+		{"a node that changes its backend is read as it means it", testRollOut},
 		{"D-01 a pod CIDR that comes late is taken without a restart", testD01},
 		{"D-02 a pod CIDR outside Network is not announced", testD02},
 		{"D-03 the node name is found as soon as the server is there", testD03},
