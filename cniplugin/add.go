@@ -66,7 +66,6 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	p.tellHost(c.SubnetFile)
 	_, err = p.stdout.Write(out)
 	return err
 }
@@ -92,22 +91,27 @@ func (p plugin) attach(a attachment) ([]byte, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		p.note("%v; it is replaced", err)
 	}
+	c, err := openRtnl()
+	if err != nil {
+		return nil, fail(types.ErrTryAgainLater, "%v", err)
+	}
+	defer c.Close()
 	durable, err := a.records.Write(a.owner, a.record.Raw)
 	if err != nil {
 		return nil, fail(types.ErrIOFailure, "%v", err)
 	}
 	b := bridgeOf(a.record)
 	if store, ok := a.record.Store(); ok && b.name != "" {
-		if err := keepLiveNeighbours(p.ctx, b.name, store, a.subnets); err != nil {
+		if err := keepLiveNeighbours(p.ctx, c, b.name, store, a.subnets); err != nil {
 			p.note("%v", err)
 		}
 	}
-	conf, bare := p.prepare(a)
+	conf, bare := p.prepare(c, a)
 	conf = stage{SubnetFile: a.gate.subnetFile, Free: !a.gate.stands, Bare: bare.on()}.into(conf, a.self, a.path)
-	out, err := p.run(p.ctx, call{kind: a.record.Type, path: a.path, conf: conf, lock: a.lock, limit: p.runLimit})
+	out, err := p.run(p.ctx, call{kind: a.record.Type, path: a.path, conf: conf, lock: a.lock, limit: p.runLimit, meanwhile: func() { p.tellHost(a.gate.subnetFile) }})
 	if err == nil {
 		out = bare.mend(out)
-		err = b.verify(out)
+		err = b.verify(c, out)
 	}
 	if err == nil && bare.on() {
 		err = p.settle(a.netns, a.owner.IfName)
@@ -130,12 +134,12 @@ func (p plugin) attach(a attachment) ([]byte, error) {
 
 // prepare sets the bridge up and gives the configuration that is left for the delegate: all that is recorded, if it has to
 // do everything.
-func (p plugin) prepare(a attachment) ([]byte, bare) {
+func (p plugin) prepare(c rtnl, a attachment) ([]byte, bare) {
 	ours, ok := plainOf(a.record, a.subnets)
 	if !ok {
 		return a.record.Raw, bare{}
 	}
-	err := ours.gateway.ensure()
+	err := ours.gateway.ensure(c)
 	if err == nil {
 		var conf []byte
 		var left bare

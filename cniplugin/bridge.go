@@ -39,7 +39,7 @@ func bridgeOf(r ipam.Record) bridge {
 // verify looks whether the bridge is up and has the address that the pod was told as its gateway. Both were so before the
 // delegate ran, so what is missing now was taken away by somebody else, and the pod would reach nothing. A dump of all links
 // would tell, too, but cost more with every pod.
-func (b bridge) verify(result []byte) error {
+func (b bridge) verify(c rtnl, result []byte) error {
 	if b.name == "" {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (b bridge) verify(result []byte) error {
 		return nil
 	}
 	for _, gw := range gatewaysOf(result) {
-		has, err := b.hasAddr(dev, gw)
+		has, err := b.hasAddr(c, dev, gw)
 		if err != nil {
 			return fmt.Errorf("verify %s: %w", b.name, err)
 		}
@@ -87,17 +87,12 @@ func (b bridge) lowerMTU(dev device) error {
 }
 
 // hasAddr asks for the first IPv4 address, and only if that is another one for all of the family.
-func (b bridge) hasAddr(dev device, want netip.Addr) (bool, error) {
+func (b bridge) hasAddr(c rtnl, dev device, want netip.Addr) (bool, error) {
 	if req, err := dev.ask(unix.SIOCGIFADDR); err == nil {
 		if ip, err := req.Inet4Addr(); err == nil && want == netip.AddrFrom4([4]byte(ip)) {
 			return true, nil
 		}
 	}
-	c, err := openRtnl()
-	if err != nil {
-		return false, err
-	}
-	defer c.Close()
 	have, err := c.addrs(dev.index, subnet.FamilyOf(want))
 	return slices.ContainsFunc(have, func(a address) bool { return a.prefix.Addr() == want }), err
 }

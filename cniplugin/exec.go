@@ -28,7 +28,8 @@ type call struct {
 	lock  *ipam.Lock        // inherited, so that the lock outlives us; may be nil
 	limit time.Duration
 
-	inGroup bool // ends with our own process group, not with one of its own
+	meanwhile func() // what can be done while the plugin runs; may be nil
+	inGroup   bool   // ends with our own process group, not with one of its own
 }
 
 // run executes a plugin and returns what it printed. An error of the plugin comes back as *types.Error, as it was.
@@ -73,6 +74,11 @@ func (p plugin) runOnce(ctx context.Context, file string, c call) ([]byte, error
 	}
 	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(target, syscall.SIGKILL) }) // or it was quicker
 	runtime.Gosched()                                                                    // lets the writing of the record begin; waiting would hold the processor for a while
+	for _, f := range []func(){p.idle, c.meanwhile} {
+		if f != nil {
+			f()
+		}
+	}
 	exit, err := wait(pid, stop)
 	if err != nil {
 		return nil, fmt.Errorf("wait for %s: %w", file, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/attach"
 	"github.com/weft-cni/weft/subnet/ipam"
 	"github.com/weft-cni/weft/tests/lane"
 )
@@ -115,7 +116,8 @@ func TestAnADDLeavesTheNeighboursOfOtherPodsAlone(t *testing.T) {
 			w.add(w.pod("first"))
 			var want []string
 			for _, f := range l.Families() {
-				addr := lane.PodCIDR(f, 1).Addr().Next().Next().Next().String()
+				addr := strings.TrimSuffix(lane.PodCIDR(f, 1).Addr().Next().String(), "1") + "77"
+				w.write("networks/cbr0/"+addr, "other\r\neth0")
 				w.run("ip", "neigh", "add", addr, "lladdr", "0a:00:00:00:00:09", "dev", "cni0", "nud", "stale")
 				want = append(want, addr)
 			}
@@ -175,7 +177,7 @@ func TestC24APodSendsFromTheFirstMillisecondAndNoAddressIsTentative(t *testing.T
 					w.echoOnce(p, netip.AddrPortFrom(addrs[j], 0), netip.AddrPortFrom(gw, 7000))
 				}
 				for _, where := range [][]string{{"-n", p.id, "-6", "addr", "show", "dev", "eth0"}, {"-6", "addr", "show", "dev", "cni0", "scope", "global"}} {
-					if out := w.run("ip", where...); strings.Contains(out, "tentative") || strings.Contains(out, "dadfailed") {
+					if out := w.run("ip", where...); l.Has(subnet.IPv6) && strings.Contains(out, "tentative") || strings.Contains(out, "dadfailed") {
 						t.Errorf("%s", out)
 					}
 				}
@@ -336,4 +338,58 @@ func TestS04TheHostKeepsItsDefaultRouteWhenForwardingIsSwitchedOn(t *testing.T) 
 	}
 	w.run("ip", "-6", "route", "flush", "default")
 	learns()
+}
+
+// What was sent to an address before any pod had it waits on the host for somebody who answers. It passed the rules for
+// forwarded packets when nobody knew of the pod.
+func TestN03WhatWasSentBeforeThePodHadItsAddressIsNotItsFirstPacket(t *testing.T) {
+	for _, l := range lane.Lanes() {
+		t.Run(string(l), func(t *testing.T) {
+			w := newWorldIn(t, l)
+			w.shut()
+			w.agent(func(n attach.Note) error { return attach.Free(n.Addrs) })
+			w.add(w.pod("first")) // makes the bridge
+			p := w.pod("c1")
+			w.run("ip", "netns", "exec", p.id, "nft", "add table inet count; add chain inet count in { type filter hook input priority 0; }; add rule inet count in meta l4proto udp counter")
+			for _, f := range l.Families() {
+				next := lane.PodCIDR(f, 1).Addr().Next().Next().Next()
+				c, err := net.Dial("udp", netip.AddrPortFrom(next, 7777).String())
+				w.must(err)
+				defer func() { _ = c.Close() }()
+				_, err = c.Write([]byte("early"))
+				w.must(err)
+				w.until("the packet waits", func() bool {
+					return strings.Contains(w.run("ip", "neigh", "show", next.String(), "dev", "cni0"), "INCOMPLETE")
+				})
+			}
+			out, err := w.named("ADD", p, w.conf())
+			w.must(err)
+			for i, a := range ipam.ResultAddrs([]byte(out)) {
+				if want := lane.PodCIDR(l.Families()[i], 1).Addr().Next().Next().Next(); a != want {
+					t.Fatalf("the pod got %s, the packet was for %s", a, want)
+				}
+			}
+			w.ping(p) // all that waited has come by now
+			if got := w.run("ip", "netns", "exec", p.id, "nft", "list", "chain", "inet", "count", "in"); !strings.Contains(got, "packets 0 ") {
+				t.Errorf("%s", got)
+			}
+		})
+	}
+}
+
+// In IPv6 nobody tells the host that an address has another MAC now.
+func TestAnAddressThatIsUsedAgainIsReachedAtOnce(t *testing.T) {
+	for _, l := range lane.Lanes() {
+		t.Run(string(l), func(t *testing.T) {
+			w := newWorldIn(t, l)
+			w.add(w.pod("first"))
+			for _, f := range l.Families() {
+				next := lane.PodCIDR(f, 1).Addr().Next().Next().Next().String()
+				w.run("ip", "neigh", "add", next, "lladdr", "0a:00:00:00:00:09", "dev", "cni0", "nud", "stale")
+			}
+			for _, a := range w.add(w.pod("again")) {
+				w.run("ping", "-c1", "-W2", a.String())
+			}
+		})
+	}
 }

@@ -26,12 +26,7 @@ type gateway struct {
 var errLeave = errors.New("the bridge is left to the delegate")
 
 // ensure makes the bridge, or what is missing of it. When all is there it only looks.
-func (g gateway) ensure() error {
-	c, err := openRtnl()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (g gateway) ensure(c rtnl) error {
 	dev, err := g.open(c)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"sync"
 	"syscall"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -26,10 +27,10 @@ func main() {
 	// One thing happens after the other here, and then a wait for the delegate. More processors only make the runtime
 	// wake threads that find nothing to do, which on a busy node costs milliseconds.
 	runtime.GOMAXPROCS(1)
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := context.WithCancel(context.Background())
 	p := newPlugin(ctx)
+	p.idle = sync.OnceFunc(func() { listen(stop) })
 	e := skel.PluginMainFuncsWithError(p.verbs(), versions(), about())
-	stop()
 	if e == nil {
 		return
 	}
@@ -37,6 +38,18 @@ func main() {
 		log.Print("print the error: ", err)
 	}
 	os.Exit(1)
+}
+
+// listen lets signals end what is under way. It costs a pod a quarter of a millisecond, and so is done when there is nothing
+// to do but to wait for a delegate. Before that a signal simply ends the plugin, which has made nothing then that DEL would
+// not find.
+func listen(stop func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	go func() {
+		<-signals
+		stop()
+	}()
 }
 
 // versions are those of the specification that have ever been released.

@@ -14,12 +14,20 @@ import (
 
 // keepLiveNeighbours reserves addresses that a neighbour on the bridge uses although their reservation is lost, so that
 // host-local does not hand them out a second time. Only a neighbour whose MAC the bridge has learned on a port counts:
-// the entry of a pod that is gone stays in the kernel's table, but not in the bridge. This sees pods that talked
-// within the last minutes; the agent, which sees into the namespaces, mends the rest and finds the owners.
-func keepLiveNeighbours(ctx context.Context, bridgeName string, store ipam.Store, subnets []netip.Prefix) error {
-	neighbours, err := neighboursOn(bridgeName, subnets)
-	if err != nil || len(neighbours) == 0 {
-		return err
+// the entry of a pod that is gone stays in the kernel's table, but not in the bridge. That one is taken away, or the next
+// pod with its address would be sent to by its MAC. This sees pods that talked within the last minutes; the agent, which
+// sees into the namespaces, mends the rest and finds the owners.
+func keepLiveNeighbours(ctx context.Context, c rtnl, bridgeName string, store ipam.Store, subnets []netip.Prefix) error {
+	dev, err := openDevice(bridgeName)
+	if err != nil {
+		return nil // it is made later
+	}
+	defer dev.close()
+	neighbours := map[netip.Addr][6]byte{}
+	for _, p := range subnets {
+		if err := c.neighbours(dev.index, subnet.FamilyOf(p.Addr()), neighbours); err != nil {
+			return fmt.Errorf("read the neighbours on %s: %w", bridgeName, err)
+		}
 	}
 	var learned map[[6]byte]bool
 	for addr, mac := range neighbours {
@@ -30,14 +38,38 @@ func keepLiveNeighbours(ctx context.Context, bridgeName string, store ipam.Store
 			learned = learnedMACs(bridgeName)
 		}
 		if !learned[mac] {
-			continue
+			err = c.delNeighbour(dev.index, addr)
+		} else {
+			err = store.Update(ctx, func(tx ipam.Tx) error {
+				_, err := tx.Reserve(addr, ipam.Recovered())
+				return err
+			})
 		}
-		err := store.Update(ctx, func(tx ipam.Tx) error {
-			_, err := tx.Reserve(addr, ipam.Recovered())
-			return err
-		})
 		if err != nil {
-			return fmt.Errorf("keep %s, which lives on %s without a reservation: %w", addr, bridgeName, err)
+			return fmt.Errorf("look after %s, which is known on %s without a reservation: %w", addr, bridgeName, err)
+		}
+	}
+	return nil
+}
+
+// forget takes away what the host knows of neighbours that a new pod has the addresses of. Packets that were sent before it
+// had them wait there until somebody answers for the address: they passed the rules for forwarded packets when no policy
+// and no gate knew it, and would be the first that the pod gets. And what the pod of before had as its MAC is no longer true;
+// in IPv6 nobody would say so.
+func (b bridge) forget(addrs []netip.Addr) error {
+	dev, err := openDevice(b.name)
+	if err != nil {
+		return fmt.Errorf("forget the neighbours %v: %w", addrs, err)
+	}
+	defer dev.close()
+	c, err := openRtnl()
+	if err != nil {
+		return fmt.Errorf("forget the neighbours %v: %w", addrs, err)
+	}
+	defer c.Close()
+	for _, a := range addrs {
+		if err := c.delNeighbour(dev.index, a); err != nil {
+			return fmt.Errorf("forget the neighbour %s: %w", a, err)
 		}
 	}
 	return nil
@@ -45,27 +77,6 @@ func keepLiveNeighbours(ctx context.Context, bridgeName string, store ipam.Store
 
 func inAny(ranges []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
-}
-
-// neighboursOn reads the neighbours of an interface in the families of some ranges. Without the interface there are none.
-func neighboursOn(name string, ranges []netip.Prefix) (map[netip.Addr][6]byte, error) {
-	dev, err := openDevice(name)
-	if err != nil {
-		return nil, nil
-	}
-	defer dev.close()
-	c, err := openRtnl()
-	if err != nil {
-		return nil, fmt.Errorf("read the neighbours on %s: %w", name, err)
-	}
-	defer c.Close()
-	out := map[netip.Addr][6]byte{}
-	for _, p := range ranges {
-		if err := c.neighbours(dev.index, subnet.FamilyOf(p.Addr()), out); err != nil {
-			return nil, fmt.Errorf("read the neighbours on %s: %w", name, err)
-		}
-	}
-	return out, nil
 }
 
 // learnedMACs reads what a bridge learned on its ports (struct __fdb_entry in linux/if_bridge.h, 16 bytes each: MAC,

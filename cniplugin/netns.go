@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/netip"
 	"os"
 	"runtime"
@@ -104,17 +103,30 @@ func (p plugin) settle(netns, ifName string) error {
 // settleStep is short: what is waited for is that the kernel's worker gets a processor.
 const settleStep = 500 * time.Microsecond
 
-// look reads an interface of the calling thread's namespace.
-func look(name string) (link, bool) {
-	i, err := net.InterfaceByName(name)
+// look reads an interface of the calling thread's namespace. One that goes away meanwhile is not there.
+func look(name string) (l link, found bool) {
+	dev, err := openDevice(name)
 	if err != nil {
 		return link{}, false
 	}
-	l := link{mtu: i.MTU, up: i.Flags&net.FlagUp != 0}
-	addrs, _ := i.Addrs() // an interface that goes away has none
-	for _, a := range addrs {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			l.addrs = append(l.addrs, p.Addr())
+	defer dev.close()
+	mtu, err := dev.ask(unix.SIOCGIFMTU)
+	if err != nil {
+		return link{}, false
+	}
+	c, err := openRtnl()
+	if err != nil {
+		return link{}, false
+	}
+	defer c.Close()
+	l = link{mtu: int(mtu.Uint32()), up: dev.up}
+	for _, f := range subnet.Families() {
+		have, err := c.addrs(dev.index, f)
+		if err != nil {
+			return link{}, false
+		}
+		for _, a := range have {
+			l.addrs = append(l.addrs, a.prefix.Addr())
 		}
 	}
 	return l, true

@@ -22,13 +22,10 @@ type plain struct {
 }
 
 // The keys that change nothing here, or what is looked at.
-var (
-	plainKeys = map[string]bool{
-		"name": true, "type": true, "cniVersion": true, "bridge": true, "isGateway": true, "isDefaultGateway": true, "forceAddress": true,
-		"ipMasq": true, "ipMasqBackend": true, "mtu": true, "hairpinMode": true, "promiscMode": true, "portIsolation": true,
-		"macspoofchk": true, "runtimeConfig": true, "ipam": true,
-	}
-	plainManagement = map[string]bool{"type": true, "dataDir": true, "ranges": true, "routes": true, "resolvConf": true}
+const (
+	plainKeys = " name type cniVersion bridge isGateway isDefaultGateway forceAddress ipMasq ipMasqBackend mtu hairpinMode promiscMode" +
+		" portIsolation macspoofchk runtimeConfig ipam "
+	plainManagement = " type dataDir ranges routes resolvConf "
 )
 
 // plainOf is false for anything else, which the delegate is left to do alone.
@@ -49,9 +46,9 @@ func plainOf(r ipam.Record, subnets []netip.Prefix) (plain, bool) {
 }
 
 // hasOnly takes keys only as they are written in the plugins' documentation; Go's JSON takes others for the same.
-func (o object) hasOnly(known map[string]bool) bool {
+func (o object) hasOnly(known string) bool {
 	for key := range o {
-		if !known[key] {
+		if strings.Contains(key, " ") || !strings.Contains(known, " "+key+" ") {
 			return false
 		}
 	}

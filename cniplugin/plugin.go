@@ -19,6 +19,7 @@ type plugin struct {
 	stdout  io.Writer
 	stderr  io.Writer
 	environ []string
+	idle    func() // is called when there is nothing to do but to wait for a delegate; may be nil
 
 	envWait  time.Duration // how long ADD waits for subnet.env
 	lockWait time.Duration // how long a verb waits for another one on the same attachment

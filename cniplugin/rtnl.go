@@ -127,6 +127,18 @@ func (c rtnl) neighbours(index int, f subnet.Family, into map[netip.Addr][6]byte
 	return err
 }
 
+// delNeighbour takes an entry away, and drops what waits in it; one that is not there is fine.
+func (c rtnl) delNeighbour(index int, a netip.Addr) error {
+	body := make([]byte, unix.SizeofNdMsg)
+	body[0] = afOf(subnet.FamilyOf(a))
+	binary.NativeEndian.PutUint32(body[4:], uint32(index))
+	err := c.Do(nl.Request{Kind: unix.RTM_DELNEIGH, Body: append(body, nl.Attr(unix.NDA_DST, a.AsSlice())...)})
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
 // link tells what an interface is, "bridge" for instance, and its MAC.
 func (c rtnl) link(index int) (kind string, mac [6]byte, err error) {
 	out, seq := c.Frame(nl.Request{Kind: unix.RTM_GETLINK, Flags: unix.NLM_F_ACK, Body: ifinfomsg(index, 0)})

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"net/netip"
 
 	"github.com/containernetworking/cni/pkg/skel"
 
@@ -75,12 +76,8 @@ func (p plugin) staged(verb func(*skel.CmdArgs) error) func(*skel.CmdArgs) error
 		if err != nil {
 			return err
 		}
-		if addrs := ipam.ResultAddrs(out); len(addrs) > 0 && !s.Free {
-			g, err := gateOf(args, s.SubnetFile)
-			if err == nil {
-				err = g.hold(addrs)
-			}
-			if err != nil {
+		if addrs := ipam.ResultAddrs(out); len(addrs) > 0 {
+			if err := s.before(args, conf, addrs); err != nil {
 				return err // the delegate releases the address
 			}
 		}
@@ -90,4 +87,25 @@ func (p plugin) staged(verb func(*skel.CmdArgs) error) func(*skel.CmdArgs) error
 		_, err = p.stdout.Write(out)
 		return err
 	}
+}
+
+// before is what comes before an interface has the addresses.
+func (s stage) before(args *skel.CmdArgs, conf []byte, addrs []netip.Addr) error {
+	if !s.Free {
+		g, err := gateOf(args, s.SubnetFile)
+		if err == nil {
+			err = g.hold(addrs)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	rec, err := ipam.ParseRecord(conf)
+	if err != nil {
+		return err
+	}
+	if b := bridgeOf(rec); b.name != "" {
+		return b.forget(addrs)
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -126,19 +127,19 @@ func (w *walk) agree() {
 	w.Helper()
 	all, err := w.store().List()
 	w.must(err)
-	held := map[ipam.Owner]string{}
+	held := map[netip.Addr]ipam.Owner{}
 	for _, r := range all {
 		if _, ok := w.pods[r.Owner.ContainerID]; r.Broken || !ok {
 			w.Errorf("%s is held by %q, which is gone", r.Addr, r.Owner)
 		}
-		held[r.Owner] = r.Addr.String()
+		held[r.Addr] = r.Owner
 	}
 	for id, p := range w.pods {
 		l, ok, err := lookIn(p.netns, p.ifc)
 		w.must(err)
 		for _, a := range l.addrs {
-			if ok && a.Is4() && held[ipam.Owner{ContainerID: id, IfName: p.ifc}] != a.String() {
-				w.Errorf("%s has %s, reserved is %q", id, a, held[ipam.Owner{ContainerID: id, IfName: p.ifc}])
+			if ok && !a.IsLinkLocalUnicast() && held[a] != (ipam.Owner{ContainerID: id, IfName: p.ifc}) {
+				w.Errorf("%s has %s, which is reserved for %q", id, a, held[a])
 			}
 		}
 	}

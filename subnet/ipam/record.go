@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/weft-cni/weft/subnet"
@@ -117,8 +118,8 @@ func (r Records) Remove(o Owner) error {
 // RemoveName removes a record by file name.
 func (r Records) RemoveName(name string) error {
 	path := filepath.Join(r.Dir, name)
-	err := os.Remove(path)
-	if err == nil {
+	err := syscall.Unlink(path) // os.Remove would go on to try whether it is a folder
+	if err == nil || errors.Is(err, syscall.ENOENT) {
 		return nil
 	}
 	// A read-only file system says so even of what is not there.

@@ -17,7 +17,10 @@ import (
 type Conn struct {
 	fd  int
 	seq uint32
+	buf []byte // for answers; the kernel packs a dump into no more at once
 }
+
+const answerSize = 16 << 10
 
 // answerTime bounds the wait for the kernel, which answers before a send returns; it is there so that nothing can hang.
 const answerTime = 5
@@ -89,16 +92,18 @@ func (c *Conn) Exchange(out []byte, first, last uint32, each func(body []byte)) 
 	if err := unix.Sendto(c.fd, out, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("send to the kernel: %w", err)
 	}
-	buf := make([]byte, 32<<10)
+	if c.buf == nil {
+		c.buf = make([]byte, answerSize)
+	}
 	for {
-		n, _, err := unix.Recvfrom(c.fd, buf, 0)
+		n, _, err := unix.Recvfrom(c.fd, c.buf, 0)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
 			return errors.Join(failed, fmt.Errorf("read from the kernel: %w", err))
 		}
-		messages, err := syscall.ParseNetlinkMessage(buf[:n])
+		messages, err := syscall.ParseNetlinkMessage(c.buf[:n])
 		if err != nil {
 			return fmt.Errorf("read from the kernel: %w", err)
 		}
