@@ -79,7 +79,7 @@ func New(cfg Config) *Gate {
 		known: map[string]attach.Note{}, free: map[string]attach.Note{}, judged: map[string]attach.Note{}, waiting: map[string][]chan struct{}{},
 	}
 	g.notes, g.socket = attach.Paths(cfg.SubnetFile)
-	g.table = table{host: netfilter.Host{NetNS: cfg.NetNS}, wrap: cfg.Wrap, doubt: &atomic.Bool{}}
+	g.table = table{host: netfilter.Host{NetNS: cfg.NetNS}, wrap: cfg.Wrap, doubt: &atomic.Bool{}, heard: &atomic.Bool{}}
 	return g
 }
 

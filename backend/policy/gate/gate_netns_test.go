@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -407,4 +408,61 @@ func TestAQuestionThatComesAfterTheVerdictIsAnsweredAtOnce(t *testing.T) {
 	if err := <-n.ask(a); err != nil { // nobody judges once more: nothing has changed
 		t.Errorf("answered: %v", err)
 	}
+}
+
+// reading counts the runs of nft that read rules.
+type reading struct {
+	knftables.Interface
+	lists *atomic.Int32
+}
+
+func (c reading) ListRules(ctx context.Context, chain string) ([]*knftables.Rule, error) {
+	c.lists.Add(1)
+	return c.Interface.ListRules(ctx, chain)
+}
+
+// A pod waits for the round that lets it in, so a round runs nft for nothing but what it has to write.
+func TestWhileChangesAreHeardTheRulesAreNotReadForEveryPod(t *testing.T) {
+	ns, lists := nstest.New(t), &atomic.Int32{}
+	g := gate.New(gate.Config{
+		SubnetFile: filepath.Join(t.TempDir(), "subnet.env"), NetNS: ns.Path(), Log: slog.New(slog.DiscardHandler),
+		Wrap: func(i knftables.Interface) knftables.Interface { return reading{i, lists} },
+	})
+	heard := g.Watch(t.Context())
+	shut := func() {
+		t.Helper()
+		if err := g.Shut(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shut()
+	<-heard // that it listens, or what was just written
+	quiet := func() bool {
+		before := lists.Load()
+		shut()
+		return lists.Load() == before
+	}
+	nstest.Eventually(t, 20*time.Second, func() error {
+		for range 5 {
+			if !quiet() {
+				return errors.New("the rules are read")
+			}
+		}
+		return nil
+	})
+	before := lists.Load()
+	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		shut()
+	}
+	if n := lists.Load() - before; n > 0 {
+		t.Errorf("the rules were read %d times though nobody changed them", n)
+	}
+	ns.Run("nft", "flush", "chain", "inet", attach.TableName, "forward")
+	nstest.Eventually(t, 20*time.Second, func() error {
+		shut()
+		if out := ns.Run("nft", "list", "table", "inet", attach.TableName); !strings.Contains(out, "drop") {
+			return errors.New("the rules are gone")
+		}
+		return nil
+	})
 }

@@ -18,8 +18,11 @@ import (
 
 const (
 	chainName = "forward"
-	priority  = "filter+5"  // before the policies, though each only drops
-	look      = time.Second // how long a table that was right is taken to be right while it stands
+	priority  = "filter+5" // before the policies, though each only drops
+
+	// How long a table that was right is taken to be right while it stands, and while changes of it are heard. To look runs
+	// nft, and a pod waits for it.
+	look, lookHeard = time.Second, time.Minute
 )
 
 // table is the kernel's "inet weft-gate". Its chain is ours; its sets are filled by the plugin.
@@ -29,6 +32,7 @@ type table struct {
 	conn   knftables.Interface
 	looked time.Time    // when the rules were last seen to be right
 	doubt  *atomic.Bool // somebody changed the table since
+	heard  *atomic.Bool // changes are listened to, and raise doubts
 }
 
 // rules drop what is sent from and to held addresses. Neighbour discovery is not a pod's word but its kernel's, and the
@@ -65,7 +69,11 @@ func (t *table) ensure(ctx context.Context) (made bool, err error) {
 	if t.doubt.Swap(false) {
 		t.looked = time.Time{}
 	}
-	if stands && time.Since(t.looked) < look {
+	trust := look
+	if t.heard.Load() {
+		trust = lookHeard
+	}
+	if stands && time.Since(t.looked) < trust {
 		return false, nil
 	}
 	if stands && t.right(ctx) {

@@ -15,7 +15,11 @@ func (g *Gate) Watch(ctx context.Context) <-chan struct{} {
 	poked := make(chan struct{}, 1)
 	go func() {
 		defer close(poked)
+		defer g.table.heard.Store(false)
 		g.table.host.Listen(ctx, func(c netfilter.Change) {
+			if c.Lost {
+				g.table.heard.Store(true) // from here on
+			}
 			if !doubtful(c) {
 				return
 			}
