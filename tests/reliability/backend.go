@@ -47,16 +47,21 @@ func (b *Bench) RollOut(backend string, restart bool) error {
 		if err := b.reconfigure(n, restart); err != nil {
 			return err
 		}
-		if _, err := await(func() error { return errors.Join(n.Agent.Ready(), n.runs(backend)) }, patience); err != nil {
+		took, err := await(func() error { return errors.Join(n.Agent.Ready(), n.runs(backend)) }, patience)
+		if err != nil {
 			return fmt.Errorf("%s on its way to %s: %w", n.Name, backend, err)
 		}
-		if _, err := await(b.talk, patience); err != nil {
+		talks, err := await(b.talk, patience)
+		if err != nil {
 			return fmt.Errorf("when %s has %s: %w", n.Name, backend, err)
 		}
+		b.T.Logf("%s runs %s after %v, all talk after %v", n.Name, backend, took, talks)
 	}
-	if _, err := await(b.arrived, patience); err != nil {
+	took, err := await(b.arrived, patience)
+	if err != nil {
 		return fmt.Errorf("after the roll-out of %s: %w", backend, err)
 	}
+	b.T.Logf("nothing but %s is left after %v", backend, took)
 	return nil
 }
 

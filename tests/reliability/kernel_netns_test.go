@@ -80,7 +80,6 @@ func tableRows() []Fault {
 		command("routes flushed", missing, "{ip} route flush dev {device}"),
 		command("route replaced", missing, "ip route replace {peercidr} via {gateway}"),
 		command("route replaced by a blackhole", missing, "ip route replace blackhole {peercidr}"),
-		routeByHand(),
 		command("entry of a stranger", "", "bridge fdb add 0a:99:99:99:99:98 dev {device} dst {nowhere}"),
 		{Name: "entries flushed again and again", Note: "20 times, every 50 ms; the log stays short", Loses: missing,
 			Do: func(b *Bench) error {
