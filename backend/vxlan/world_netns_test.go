@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,7 +15,9 @@ import (
 	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/backend/vxlan"
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/tests/lane"
 	"github.com/weft-cni/weft/tests/nstest"
+	"github.com/weft-cni/weft/tests/terms"
 )
 
 // cluster is a few nodes on one fabric, each with a pod, whose kernels are brought to the plan by hand: what the
@@ -47,6 +50,48 @@ func v6(c vxlan.Config) vxlan.Config {
 }
 
 func dual(c vxlan.Config) vxlan.Config { return c }
+
+// family is the only one of a cluster. Tests speak of IPv4; in, addr and prefix put that into the family's terms.
+type family struct {
+	subnet.Family
+	only families
+}
+
+func (f family) in(text string) string           { return terms.In(f.Family, text) }
+func (f family) addr(text string) netip.Addr     { return netip.MustParseAddr(f.in(text)) }
+func (f family) prefix(text string) netip.Prefix { return netip.MustParsePrefix(f.in(text)) }
+
+// overhead is what the family's tunnels add to a packet.
+func (f family) overhead() int { return [2]int{50, 70}[f.Family] }
+
+// plain takes out of ip's output what every line of IPv6 has, and what the kernel adds by itself.
+func plain(text string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		words := slices.DeleteFunc(strings.Fields(line), func(w string) bool { return strings.HasPrefix(w, "fe80") })
+		line = strings.NewReplacer(" metric 1024", "", " pref medium", "").Replace(strings.Join(words, " "))
+		if !strings.Contains(line, "proto kernel") {
+			out.WriteString(line + "\n")
+		}
+	}
+	return out.String()
+}
+
+// inEachFamily runs a test with clusters of one family, for each family of the lane.
+func inEachFamily(t *testing.T, test func(t *testing.T, f family)) {
+	t.Helper()
+	for _, f := range lane.Of(t).Families() {
+		t.Run(f.String(), func(t *testing.T) { test(t, family{f, [2]families{v4, v6}[f]}) })
+	}
+}
+
+// widest has both families, unless the lane has IPv6 alone.
+func widest(t *testing.T) families {
+	if lane.Of(t) == lane.IPv6 {
+		return v6
+	}
+	return dual
+}
 
 // newCluster makes n nodes that know each other, and brings their kernels to the plan.
 func newCluster(t *testing.T, n int, fam families) *cluster {

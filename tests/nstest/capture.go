@@ -3,6 +3,7 @@ package nstest
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"testing"
@@ -110,18 +111,29 @@ func (c *Capture) drain(fd uintptr) int {
 	}
 }
 
-// VXLAN reads a captured Ethernet frame as VXLAN over IPv4: the outer destination, UDP destination port, VNI and
-// inner frame. It reports false for everything else.
-func VXLAN(frame []byte) (dst [4]byte, port uint16, vni uint32, inner []byte, ok bool) {
-	if len(frame) < 14+20+8+8 || frame[12] != 8 || frame[13] != 0 || frame[23] != unix.IPPROTO_UDP {
-		return dst, 0, 0, nil, false
-	}
-	udp := frame[14+int(frame[14]&0xf)*4:]
+// VXLAN reads a captured Ethernet frame as VXLAN: the outer destination, UDP destination port, VNI and inner frame. It reports
+// false for everything else.
+func VXLAN(frame []byte) (dst netip.Addr, port uint16, vni uint32, inner []byte, ok bool) {
+	dst, udp := outer(frame)
 	if len(udp) < 16 || udp[8]&8 == 0 {
-		return dst, 0, 0, nil, false
+		return netip.Addr{}, 0, 0, nil, false
 	}
-	copy(dst[:], frame[30:34])
 	port = uint16(udp[2])<<8 | uint16(udp[3])
 	vni = uint32(udp[12])<<16 | uint32(udp[13])<<8 | uint32(udp[14])
 	return dst, port, vni, udp[16:], true
+}
+
+// outer is the destination of a frame's UDP packet, and what follows the IP header; nothing for other packets.
+func outer(frame []byte) (netip.Addr, []byte) {
+	if len(frame) < 14+20+8+8 {
+		return netip.Addr{}, nil
+	}
+	ip := frame[14:]
+	switch kind := uint16(frame[12])<<8 | uint16(frame[13]); {
+	case kind == unix.ETH_P_IP && ip[9] == unix.IPPROTO_UDP:
+		return netip.AddrFrom4([4]byte(ip[16:20])), ip[int(ip[0]&0xf)*4:]
+	case kind == unix.ETH_P_IPV6 && ip[6] == unix.IPPROTO_UDP && len(ip) >= 40:
+		return netip.AddrFrom16([16]byte(ip[24:40])), ip[40:]
+	}
+	return netip.Addr{}, nil
 }

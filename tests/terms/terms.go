@@ -78,6 +78,8 @@ func address(w string) string {
 		six = fmt.Sprintf("fd00:50::%02x%02x", a[2], a[3])
 	case addr.IsUnspecified():
 		six = "::"
+	case addr.IsMulticast():
+		six = fmt.Sprintf("ff05::%x:%x", a[2], a[3])
 	}
 	addr, err = netip.ParseAddr(six)
 	bits, berr := strconv.Atoi(length)

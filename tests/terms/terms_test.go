@@ -20,6 +20,7 @@ func TestInPutsWhatIsSaidOfIPv4IntoTheTermsOfIPv6(t *testing.T) {
 		"ip=fd00::1":                                                   "ip=192.0.2.1",
 		"01:00:5e:00:00:01":                                            "01:00:5e:00:00:01",
 		"ip link set eth0 mtu 1400":                                    "ip link set eth0 mtu 1400",
+		"239.1.1.1":                                                    "ff05::1:1",
 		"0.0.0.0/0":                                                    "::/0",
 	} {
 		if got := In(subnet.IPv6, text); got != want {
