@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/weft-cni/weft/backend/kernel"
 )
@@ -40,29 +41,30 @@ func (f form) modelled() bool { return f.Type == "vxlan" || f.Type == "host-gw" 
 
 // RollOut takes the cluster to another Backend object, node by node: by the file that a running agent watches, or by a restart of
 // the agent with the new file, as a DaemonSet does it. After each node every pod still has to reach every other one, and after
-// the last one nothing may be left of the old backend.
-func (b *Bench) RollOut(backend string, restart bool) error {
+// the last one nothing may be left of the old backend: RollOut returns how long that took. A node keeps the old one for as long as
+// another might still send by it.
+func (b *Bench) RollOut(backend string, restart bool) (time.Duration, error) {
 	b.Backend = backend
 	for _, n := range b.Nodes {
 		if err := b.reconfigure(n, restart); err != nil {
-			return err
+			return 0, err
 		}
 		took, err := await(func() error { return errors.Join(n.Agent.Ready(), n.runs(backend)) }, patience)
 		if err != nil {
-			return fmt.Errorf("%s on its way to %s: %w", n.Name, backend, err)
+			return 0, fmt.Errorf("%s on its way to %s: %w", n.Name, backend, err)
 		}
 		talks, err := await(b.talk, patience)
 		if err != nil {
-			return fmt.Errorf("when %s has %s: %w", n.Name, backend, err)
+			return 0, fmt.Errorf("when %s has %s: %w", n.Name, backend, err)
 		}
 		b.T.Logf("%s runs %s after %v, all talk after %v", n.Name, backend, took, talks)
 	}
 	took, err := await(b.arrived, patience)
 	if err != nil {
-		return fmt.Errorf("after the roll-out of %s: %w", backend, err)
+		return took, fmt.Errorf("after the roll-out of %s: %w", backend, err)
 	}
 	b.T.Logf("nothing but %s is left after %v", backend, took)
-	return nil
+	return took, nil
 }
 
 func (b *Bench) reconfigure(n *Node, restart bool) error {

@@ -32,7 +32,8 @@ func rollOutRows() []Fault {
 // rollOut is the row of one way there and back, by the file and by restarts.
 func rollOut(name, from, to string) Fault {
 	return Fault{
-		Name: name, Heal: 10 * time.Second, Note: "node by node: once by the file that agents watch, once by restarts; heals: nothing of the other is left",
+		Name: name, Heal: 30 * time.Second,
+		Note: "node by node: once by the file that agents watch, once by restarts; heals: from the last node's change until nothing of the other is left",
 		Before: func(b *Bench) error {
 			if err := watchTheClear(b); err != nil {
 				return err
@@ -40,17 +41,21 @@ func rollOut(name, from, to string) Fault {
 			if b.Backend == from {
 				return nil
 			}
-			return b.RollOut(from, true)
+			_, err := b.RollOut(from, true)
+			return err
 		},
 		Do: func(b *Bench) error {
+			var longest time.Duration
 			for _, restart := range []bool{false, true} {
 				for _, backend := range []string{to, from} {
-					if err := b.RollOut(backend, restart); err != nil {
+					took, err := b.RollOut(backend, restart)
+					if err != nil {
 						return err
 					}
+					longest = max(longest, took)
 				}
 			}
-			b.Damaged()
+			b.hurt = time.Now().Add(-longest)
 			return nil
 		},
 		Healed: (*Bench).arrived,
