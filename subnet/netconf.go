@@ -139,7 +139,7 @@ func networkKeys(f Family) (network, enable string) {
 }
 
 // CheckSelf tells why the own Node cannot take part yet, or nil. A family that the Node has no range of is no error
-// as long as another one works. The errors wrap ErrNoNode, ErrNoPodCIDR or ErrOutsideNetwork.
+// as long as another one works, and neither is one whose range cannot be used: CheckFamily tells of that. The errors wrap ErrNoNode, ErrNoPodCIDR or ErrOutsideNetwork.
 func (c NetConf) CheckSelf(self Self) error {
 	if !self.Exists {
 		return fmt.Errorf("node %q: %w: waiting for the kubelet to register it (is NODE_NAME right?)", self.Name, ErrNoNode)
@@ -151,19 +151,28 @@ func (c NetConf) CheckSelf(self Self) error {
 		if !c.Enabled[f] || !cidr.IsValid() {
 			continue
 		}
-		if !Contains(c.Networks[f], cidr) {
-			errs = append(errs, fmt.Errorf("subnet %q specified in the flannel net config doesn't contain %q PodCIDR of the %q node: %w",
-				c.Networks[f], cidr, self.Name, ErrOutsideNetwork))
+		if err := c.CheckFamily(f, self); err != nil {
+			errs = append(errs, err)
 			continue
 		}
 		usable = true
 	}
-	if len(errs) > 0 {
+	switch {
+	case usable:
+		return nil
+	case len(errs) > 0:
 		return errors.Join(errs...)
 	}
-	if !usable {
-		return fmt.Errorf("node %q %w: does the controller-manager run with --allocate-node-cidrs and --cluster-cidr "+
-			"(kubeadm: --pod-network-cidr), and has that range any room left?", self.Name, ErrNoPodCIDR)
+	return fmt.Errorf("node %q %w: does the controller-manager run with --allocate-node-cidrs and --cluster-cidr "+
+		"(kubeadm: --pod-network-cidr), and has that range any room left?", self.Name, ErrNoPodCIDR)
+}
+
+// CheckFamily tells what is wrong with the own Node's range of one family: it has to lie in the network that net-conf.json
+// has for it. The other family works without it.
+func (c NetConf) CheckFamily(f Family, self Self) error {
+	if cidr := self.PodCIDRs[f]; c.Enabled[f] && cidr.IsValid() && !Contains(c.Networks[f], cidr) {
+		return fmt.Errorf("subnet %q specified in the flannel net config doesn't contain %q PodCIDR of the %q node: %w",
+			c.Networks[f], cidr, self.Name, ErrOutsideNetwork)
 	}
 	return nil
 }

@@ -197,7 +197,8 @@ func TestCheckSelfTellsWhatTheOwnNodeLacks(t *testing.T) {
 		"D-02 a family that is off":  {conf4(nil), [2]netip.Prefix{prefix("10.244.1.0/24"), prefix("fd99::/64")}, nil, ""},
 		"only a family that is off":  {conf4(nil), [2]netip.Prefix{IPv6: prefix("fd99::/64")}, ErrNoPodCIDR, ""},
 		"S-02 one of two families":   {dual, [2]netip.Prefix{prefix("10.244.1.0/24")}, nil, ""},
-		"one inside and one outside": {dual, [2]netip.Prefix{prefix("10.244.1.0/24"), prefix("fd99::/64")}, ErrOutsideNetwork, ""},
+		"one inside and one outside": {dual, [2]netip.Prefix{prefix("10.244.1.0/24"), prefix("fd99::/64")}, nil, ""},
+		"both outside":               {dual, [2]netip.Prefix{prefix("10.42.1.0/24"), prefix("fd99::/64")}, ErrOutsideNetwork, ""},
 	} {
 		err := c.conf.CheckSelf(Self{Name: "n1", Exists: true, PodCIDRs: c.cidrs})
 		if !errors.Is(err, c.want) || err != nil && !strings.Contains(err.Error(), c.text) {

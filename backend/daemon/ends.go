@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ func (p *plane) choose(a *applied, host kernel.Host, have kernel.State) (missing
 			continue
 		}
 		u, err := p.underlay(f, *a, host)
+		err = cmp.Or(a.Conf.CheckFamily(f, a.Snapshot.Self), err)
 		if err != nil {
 			missed = append(missed, err)
 			continue
@@ -39,6 +41,10 @@ func (p *plane) choose(a *applied, host kernel.Host, have kernel.State) (missing
 			continue // a newcomer steps back; who has been here all along goes on
 		}
 		a.Net.Ends[f] = mesh.End{PodCIDR: a.Snapshot.Self.PodCIDRs[f], Local: u.Addr, Parent: u.Index, ParentName: u.Link, UnderlayMTU: u.MTU}
+		if err := a.Net.CheckEnd(f); err != nil {
+			missed, a.Net.Ends[f] = append(missed, err), mesh.End{}
+			continue
+		}
 		p.told.info("underlay "+f.String(), u.Reason)
 		for _, w := range u.Warnings {
 			p.told.warn("underlay "+f.String()+" warning", w)

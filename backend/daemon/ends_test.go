@@ -53,6 +53,31 @@ func TestAFamilyWithoutAnUnderlayIsNamedAndTheOtherWorks(t *testing.T) {
 	}
 }
 
+func TestAFamilyWhoseRangeOrMTUCannotBeUsedIsNamedAndTheOtherWorks(t *testing.T) {
+	for want, spoil := range map[string]func(*ground){
+		"doesn't contain": func(g *ground) { g.in.snap.Self.PodCIDRs[subnet.IPv6] = netip.MustParsePrefix("fd00:bad::/64") },
+		"leaves 1230 for IPv6 pods": func(g *ground) {
+			g.fake.EditHost(func(h *kernel.Host) {
+				for i := range h.Links {
+					h.Links[i].MTU = 1300
+				}
+			})
+		},
+	} {
+		g := newDualGround(t)
+		g.address(true)
+		g.board = newBoard(quiet())
+		spoil(g)
+		g.mustSync(t)
+		if v := g.board.verdict(); v.Ready || !strings.Contains(v.String(), "family: ") || !strings.Contains(v.String(), want) {
+			t.Errorf("the board says %v", v)
+		}
+		if a := g.applied.Load(); !a.uses(subnet.IPv4) || a.uses(subnet.IPv6) || len(g.routes(t)) != 1 {
+			t.Errorf("%s: routes: %v", want, g.routes(t))
+		}
+	}
+}
+
 func TestAFamilyThatLosesItsUnderlayKeepsWhatIsThere(t *testing.T) {
 	g := newDualGround(t)
 	g.address(true)
@@ -65,7 +90,7 @@ func TestAFamilyThatLosesItsUnderlayKeepsWhatIsThere(t *testing.T) {
 		}
 	}
 	again := newDualGround(t) // an agent that starts now
-	again.kernel, again.fake = g.fake, g.fake
+	again.kernel, again.fake, again.in = g.fake, g.fake, g.in
 	if own, _ := again.sync(t.Context(), again.in); own != nil || len(g.routes(t)) != 3 {
 		t.Errorf("own %v, routes: %v", own, g.routes(t))
 	}

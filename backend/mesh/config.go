@@ -40,7 +40,7 @@ func (c Config) Validate() error {
 	for _, f := range subnet.Families() {
 		if !c.Ends[f].IsZero() {
 			used++
-			errs = append(errs, c.validateEnd(f), c.validateMTU(f))
+			errs = append(errs, c.CheckEnd(f))
 		}
 	}
 	if used == 0 {
@@ -56,6 +56,11 @@ func (c Config) Validate() error {
 		errs = append(errs, c.vxlan([2]int{}).Validate())
 	}
 	return errors.Join(errs...)
+}
+
+// CheckEnd tells what is wrong with the own end of one family, which must not be planned for then.
+func (c Config) CheckEnd(f subnet.Family) error {
+	return errors.Join(c.validateEnd(f), c.validateMTU(f))
 }
 
 func (c Config) validateEnd(f subnet.Family) error {

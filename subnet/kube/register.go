@@ -87,7 +87,7 @@ func (r *Registrar) Sync(ctx context.Context, snap subnet.Snapshot, a Announceme
 // possible takes out of an announcement the families in which the Node has no range of the Network.
 func (r *Registrar) possible(self subnet.Self, a Announcement) Announcement {
 	for _, f := range subnet.Families() {
-		if !r.cfg.Conf.Enabled[f] || !self.PodCIDRs[f].IsValid() {
+		if !r.cfg.Conf.Enabled[f] || !self.PodCIDRs[f].IsValid() || r.cfg.Conf.CheckFamily(f, self) != nil {
 			a.PublicIP[f], a.MAC[f], a.WGPorts[f] = netip.Addr{}, subnet.MAC{}, 0
 		}
 	}
