@@ -1,12 +1,14 @@
 package reliability
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/lane"
 )
@@ -55,7 +57,14 @@ func ownFamilyRows(f subnet.Family) []Fault {
 				b.Strangers = []Peer{p}
 				return b.Create(p, p.annotations())
 			}},
-		{Name: "turned off in net-conf.json, and on again", Heal: 10 * time.Second, Loses: "it is off", Leaks: "it is off: nothing of it is masqueraded",
+		newcomer("S-02: a machine without the family joins", "", "heals: it is in, everywhere, in the other", func(b *Bench, n *Node) (Options, func() error, error) {
+			n.Ends[f] = End{}
+			return Options{}, func() error { return nil }, b.Create(n.Peer, nil)
+		}),
+		{Name: "S-02: an agent starts without an address of it", Heal: 10 * time.Second, Loses: "the node has no address", Leaks: forgotten,
+			Note: "meanwhile a node joins; heals: from the address being there", After: strangerLeaves,
+			Do: func(b *Bench) error { return b.startWithoutAddress(f) }},
+		{Name: "turned off in net-conf.json, and on again", Heal: 10 * time.Second, Loses: "it is off", Leaks: "nothing of it is masqueraded while it is off",
 			Note: "node by node; nothing of it is left in between", Do: func(b *Bench) error { return b.turnOffAndOn(f) }},
 	}
 }
@@ -72,6 +81,32 @@ func (b *Bench) peerSays(f subnet.Family, change func(*End)) error {
 	change(&p.Ends[f])
 	b.Strangers = []Peer{p}
 	err := b.announces(p)
+	b.Damaged()
+	return err
+}
+
+// startWithoutAddress takes a family's address from the first node and starts its agent anew, which has to go on with the other.
+func (b *Bench) startWithoutAddress(f subnet.Family) error {
+	n := b.Nodes[0]
+	n.Agent.Kill()
+	if _, err := n.NS.Try("ip", "addr", "del", fmt.Sprintf("%s/%d", n.Ends[f].IP, wordsFor(f).bits), "dev", "eth0"); err != nil {
+		return err
+	}
+	if err := n.Agent.Start(Options{}); err != nil {
+		return err
+	}
+	if err := strangerJoins(b); err != nil {
+		return err
+	}
+	other := 1 - f
+	_, err := b.Await(patience, func() error {
+		have, err := n.Dump()
+		if _, ok := have.Routes[kernel.RouteKey{Dst: b.stranger(1).Ends[other].CIDR, Metric: wordsFor(other).metric}]; !ok {
+			err = fmt.Errorf("without an address of %s nothing is done in %s:\n%s", f, other, have)
+		}
+		return err
+	})
+	err = errors.Join(err, b.comesBack(n))
 	b.Damaged()
 	return err
 }
