@@ -106,14 +106,17 @@ func (p plugin) attach(a attachment) ([]byte, error) {
 			p.note("%v", err)
 		}
 	}
-	conf, bare := p.prepare(c, a)
-	conf = stage{SubnetFile: a.gate.subnetFile, Free: !a.gate.stands, Bare: bare.on()}.into(conf, a.self, a.path)
+	d := p.prepare(c, a)
+	conf := stage{SubnetFile: a.gate.subnetFile, Free: !a.gate.stands, Bare: d.bare.on()}.into(d.conf, a.self, a.path)
 	out, err := p.run(p.ctx, call{kind: a.record.Type, path: a.path, conf: conf, lock: a.lock, limit: p.runLimit, meanwhile: func() { p.tellHost(a.gate.subnetFile) }})
 	if err == nil {
-		out = bare.mend(out)
-		err = b.verify(c, out)
+		out = d.bare.mend(out)
+		if d.gateways == nil {
+			d.gateways = gatewaysOf(out)
+		}
+		err = b.verify(c, d.gateways)
 	}
-	if err == nil && bare.on() {
+	if err == nil && d.bare.on() {
 		err = p.settle(a.netns, a.owner.IfName)
 	}
 	if syncErr := durable(); err == nil && syncErr != nil {
@@ -132,23 +135,32 @@ func (p plugin) attach(a attachment) ([]byte, error) {
 	return out, nil
 }
 
-// prepare sets the bridge up and gives the configuration that is left for the delegate: all that is recorded, if it has to
-// do everything.
-func (p plugin) prepare(c rtnl, a attachment) ([]byte, bare) {
+// delegation is what is left for the delegate to do.
+type delegation struct {
+	conf     []byte
+	bare     bare
+	gateways []netip.Addr // of the bridge, when this plugin has given them to it
+}
+
+// prepare sets the bridge up and leaves the rest to the delegate: all that is recorded, if it has to do everything.
+func (p plugin) prepare(c rtnl, a attachment) delegation {
+	all := delegation{conf: a.record.Raw}
 	ours, ok := plainOf(a.record, a.subnets)
 	if !ok {
-		return a.record.Raw, bare{}
+		return all
 	}
 	err := ours.gateway.ensure(c)
 	if err == nil {
-		var conf []byte
-		var left bare
-		if conf, left, err = ours.render(); err == nil {
-			return conf, left
+		var rest delegation
+		if rest.conf, rest.bare, err = ours.render(); err == nil {
+			for _, p := range ours.gateway.addrs {
+				rest.gateways = append(rest.gateways, p.Addr())
+			}
+			return rest
 		}
 	}
 	if !errors.Is(err, errLeave) {
 		p.note("%v; the delegate is left to do it", err)
 	}
-	return a.record.Raw, bare{}
+	return all
 }

@@ -22,10 +22,10 @@ type bare struct {
 
 // bareOf is none where the result could not be told from what it would have been.
 func bareOf(addrs []netip.Prefix, routes []object) bare {
-	seen := map[string]bool{}
+	seen := map[netip.Prefix]bool{}
 	for _, r := range routes {
-		dst, err := r.text("dst")
-		if err != nil || seen[dst] {
+		dst := r.prefix()
+		if !dst.IsValid() || seen[dst] {
 			return bare{}
 		}
 		seen[dst] = true
@@ -43,9 +43,8 @@ func (b bare) on() bool { return b.gateway.IsValid() }
 // direct names the gateway in the IPv6 routes that go without.
 func (b bare) direct(routes []object) {
 	for _, r := range routes {
-		dst, _ := r.text("dst") // bareOf has read it
-		p, err := netip.ParsePrefix(dst)
-		if !b.on() || err != nil || subnet.FamilyOf(p.Addr()) != subnet.IPv6 {
+		p := r.prefix()
+		if !b.on() || !p.IsValid() || subnet.FamilyOf(p.Addr()) != subnet.IPv6 {
 			continue
 		}
 		if _, ok := r["gw"]; !ok {
@@ -63,7 +62,7 @@ func withoutGateways(result []byte) []byte {
 		return result
 	}
 	for _, ip := range ips {
-		if text, err := ip.text("address"); err == nil && isIPv6(text) {
+		if text, err := ip.text("address"); err == nil && isOfFamily(text, subnet.IPv6) {
 			delete(ip, "gateway")
 		}
 	}
@@ -101,7 +100,7 @@ func (b bare) mend(result []byte) []byte {
 				out[len(out)-1] = strings.TrimSuffix(out[len(out)-1], ",")
 			}
 			continue
-		case (key == "address" || key == "ip") && isIPv6(value) && !isField(lines[min(i+1, len(lines)-1)], "gateway"):
+		case (key == "address" || key == "ip") && isOfFamily(value, subnet.IPv6) && !isField(lines[min(i+1, len(lines)-1)], "gateway"):
 			indent, _, _ := strings.Cut(line, `"`)
 			out = append(out, text+",", indent+`"gateway": "`+b.gateway.String()+`"`+line[len(text):])
 			continue
@@ -126,7 +125,7 @@ func isField(line, name string) bool {
 	return key == name
 }
 
-func isIPv6(text string) bool {
+func isOfFamily(text string, f subnet.Family) bool {
 	p, err := netip.ParsePrefix(text)
-	return err == nil && subnet.FamilyOf(p.Addr()) == subnet.IPv6
+	return err == nil && subnet.FamilyOf(p.Addr()) == f
 }

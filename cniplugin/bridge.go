@@ -39,7 +39,7 @@ func bridgeOf(r ipam.Record) bridge {
 // verify looks whether the bridge is up and has the address that the pod was told as its gateway. Both were so before the
 // delegate ran, so what is missing now was taken away by somebody else, and the pod would reach nothing. A dump of all links
 // would tell, too, but cost more with every pod.
-func (b bridge) verify(c rtnl, result []byte) error {
+func (b bridge) verify(c rtnl, gateways []netip.Addr) error {
 	if b.name == "" {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (b bridge) verify(c rtnl, result []byte) error {
 	if !b.gateway {
 		return nil
 	}
-	for _, gw := range gatewaysOf(result) {
+	for _, gw := range gateways {
 		has, err := b.hasAddr(c, dev, gw)
 		if err != nil {
 			return fmt.Errorf("verify %s: %w", b.name, err)

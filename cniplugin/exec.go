@@ -58,7 +58,7 @@ func (p plugin) runOnce(ctx context.Context, file string, c call) ([]byte, error
 	}
 	defer std.close()
 	attr := &syscall.ProcAttr{
-		Env: withVars(p.environ, c.env), Files: std.files(),
+		Env: withVars(p.environ, oneProcessor, c.env), Files: std.files(),
 		Sys: &syscall.SysProcAttr{Setpgid: !c.inGroup}, // a group of its own, so that the address management it starts ends with it
 	}
 	if c.lock != nil {
@@ -148,16 +148,28 @@ func findPlugin(kind, path string) (string, error) {
 	return "", fmt.Errorf("find plugin %q: it is not in %s; the install-cni step of the agent puts it there", kind, path)
 }
 
-func withVars(environ []string, vars map[string]string) []string {
-	var out []string
+// oneProcessor is what a plugin written in Go runs quicker with: it does one thing after the other, and the runtime does not
+// wake threads that find nothing to do. A bridge and its host-local take a millisecond less of a processor.
+const oneProcessor = "GOMAXPROCS=1"
+
+// withVars replaces variables of an environment; usual is one that stands unless it is set otherwise.
+func withVars(environ []string, usual string, vars map[string]string) []string {
+	name, _, _ := strings.Cut(usual, "=")
+	out := make([]string, 0, len(environ)+len(vars)+1)
 	for _, kv := range environ {
 		key, _, _ := strings.Cut(kv, "=")
+		if key == name {
+			usual = ""
+		}
 		if _, ok := vars[key]; !ok {
 			out = append(out, kv)
 		}
 	}
 	for key, value := range vars {
 		out = append(out, key+"="+value)
+	}
+	if usual != "" {
+		out = append(out, usual)
 	}
 	return out
 }

@@ -243,6 +243,11 @@ func TestS02ANodeWithoutOneFamilyAttachesPodsInTheOther(t *testing.T) {
 			if out := w.run("ip", "-n", p.id, []string{"-4", "-6"}[other], "route", "show", lane.Network(other).String()); out != "" {
 				t.Errorf("a route of the other family: %s", out)
 			}
+			for _, where := range [][]string{{"-n", p.id, "addr", "show", "dev", p.ifc, "scope", "global"}, {"addr", "show", "dev", "cni0", "scope", "global"}} {
+				if out := w.run("ip", where...); strings.Contains(out, []string{"inet ", "inet6 "}[other]) {
+					t.Errorf("an address of the other family: %s", out)
+				}
+			}
 			w.ping(p)
 			w.del(p)
 			w.empty()

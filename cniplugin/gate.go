@@ -63,8 +63,11 @@ func (g *gate) hold(addrs []netip.Addr) error {
 
 // enter has the attached pod judged. When that takes too long the pod starts held, and that is no error.
 func (p plugin) enter(g gate, result []byte) error {
+	if !g.named {
+		return nil
+	}
 	addrs := ipam.ResultAddrs(result)
-	if !g.named || len(addrs) == 0 {
+	if len(addrs) == 0 {
 		return nil
 	}
 	// The stage has written the note, unless the delegate did not ask for its address that way.

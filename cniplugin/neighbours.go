@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/ipam"
@@ -58,6 +61,9 @@ func keepLiveNeighbours(ctx context.Context, c rtnl, bridgeName string, store ip
 // in IPv6 nobody would say so.
 func (b bridge) forget(addrs []netip.Addr) error {
 	dev, err := openDevice(b.name)
+	if errors.Is(err, unix.ENODEV) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("forget the neighbours %v: %w", addrs, err)
 	}

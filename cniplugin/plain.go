@@ -2,12 +2,9 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
-
-	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/weft-cni/weft/subnet/ipam"
 )
@@ -90,17 +87,15 @@ func (p plain) render() ([]byte, bare, error) {
 // routes are the configured ones and, as the bridge plugin adds them, a default route for each family that has none with a
 // gateway.
 func (p plain) routes() ([]object, error) {
-	var routes []object
-	var known []types.Route
-	raw := p.management["routes"]
-	if err := errors.Join(json.Unmarshal(raw, &routes), json.Unmarshal(raw, &known)); err != nil {
+	var routes []object // readRoutes has looked at them
+	if err := json.Unmarshal(p.management["routes"], &routes); err != nil {
 		return nil, fmt.Errorf("read the routes: %w", err)
 	}
 	for _, gw := range p.gateway.addrs {
-		all := netip.PrefixFrom(gw.Addr(), 0).Masked().String()
+		all := netip.PrefixFrom(gw.Addr(), 0).Masked()
 		found := !p.isDefault
-		for _, r := range known {
-			found = found || r.GW != nil && r.Dst.String() == all
+		for _, r := range routes {
+			found = found || r["gw"] != nil && r.prefix() == all
 		}
 		if !found {
 			route := object{}
@@ -110,4 +105,17 @@ func (p plain) routes() ([]object, error) {
 		}
 	}
 	return routes, nil
+}
+
+// prefix is a route's destination.
+func (o object) prefix() netip.Prefix {
+	text, err := o.text("dst")
+	if err != nil {
+		return netip.Prefix{}
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return p.Masked()
 }

@@ -41,7 +41,8 @@ func afOf(f subnet.Family) uint8 { return [2]uint8{unix.AF_INET, unix.AF_INET6}[
 // addrs lists the addresses that an interface has in a family, in the kernel's order.
 func (c rtnl) addrs(index int, f subnet.Family) (out []address, err error) {
 	err = c.Dump(nl.Request{Kind: unix.RTM_GETADDR, Body: ifaddrmsg(index, netip.Prefix{}, f)}, func(b []byte) {
-		if len(b) < unix.SizeofIfAddrmsg || int(binary.NativeEndian.Uint32(b[4:])) != index {
+		// A kernel without IPv6 answers with all it has when it is asked for that.
+		if len(b) < unix.SizeofIfAddrmsg || b[0] != afOf(f) || int(binary.NativeEndian.Uint32(b[4:])) != index {
 			return
 		}
 		attrs := nl.Attrs(b[unix.SizeofIfAddrmsg:])
@@ -112,7 +113,7 @@ func (c rtnl) neighbours(index int, f subnet.Family, into map[netip.Addr][6]byte
 	body := append(make([]byte, header), nl.Number(unix.NDA_IFINDEX, uint32(index))...)
 	body[0] = afOf(f)
 	err := c.Dump(nl.Request{Kind: unix.RTM_GETNEIGH, Body: body}, func(b []byte) {
-		if len(b) < header || int(binary.NativeEndian.Uint32(b[4:])) != index {
+		if len(b) < header || b[0] != afOf(f) || int(binary.NativeEndian.Uint32(b[4:])) != index {
 			return
 		}
 		attrs := nl.Attrs(b[header:])

@@ -271,7 +271,7 @@ func TestC21TheHostsKindOfRulesIsChosenOnceABootAsPortmapChooses(t *testing.T) {
 		w.Helper()
 		_, err := w.callWith(context.Background(), "STATUS", pod{}, w.conf(), func(p *plugin) {
 			p.askTime = patience
-			p.environ = append(withVars(p.environ, map[string]string{"PATH": w.file("path")}), "PATH="+w.file("path"))
+			p.environ = append(withVars(p.environ, "", map[string]string{"PATH": w.file("path")}), "PATH="+w.file("path"))
 		})
 		w.must(err)
 		host, err := subnet.LoadHost(w.file("subnet.env"))
