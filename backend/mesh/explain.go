@@ -17,6 +17,7 @@ func (p *planner) explain(f subnet.Family, q *party) {
 			way.Kind, way.Waits.Add(sessionWait).UTC().Format("15:04:05"))
 	case own == subnet.WireGuard && way.Kind != own:
 		p.report(q.Peer, "NotEncrypted", "its backend is still %q: packets for it go by %s, in the clear, until it runs wireguard", q.BackendType, way.Kind)
+	case own == subnet.HostGW && q.BackendType == own && way.Kind != own && q.path[f].OnLink: // the peer does not know of our plain routes yet
 	case own == subnet.HostGW && q.BackendType == own && way.Kind != own:
 		p.notOnLink(f, q, "it is reached by "+way.Kind+", as before")
 	case q.BackendType != own:
