@@ -66,7 +66,7 @@ func intruderRows() []Fault {
 // nodeRows are Nodes of which a part is used all the same.
 func nodeRows() []Fault {
 	return []Fault{
-		{Name: "a Node with the public IP of another", Heal: 2 * time.Second, Do: twinAddress, Healed: twinIsTold, After: allStrangersLeave,
+		{Name: "a Node with the public IP of another", Heal: 2 * time.Second, Lines: 4, Do: twinAddress, Healed: twinIsTold, After: allStrangersLeave,
 			Note: "the address may have gone to another machine by right, so both stay; heals: it is told by a metric and an Event"},
 		{Name: "hostile and half-written Nodes", Heal: 2 * time.Second, Lines: 30, Do: hostileNodes, Healed: hostileAreTold, After: allStrangersLeave,
 			Note: "heals: each is left out and named"},
@@ -77,7 +77,7 @@ func nodeRows() []Fault {
 // row strikes. It must change nothing there; where it claims nothing of others it takes part.
 func intruder(name, reason string, claim func(f subnet.Family, e, victim *End)) Fault {
 	return Fault{
-		Name: name, Heal: 2 * time.Second, After: allStrangersLeave,
+		Name: name, Heal: 2 * time.Second, After: allStrangersLeave, Lines: 4, // of both Nodes, in each family
 		Do: func(b *Bench) error {
 			p := b.stranger(1)
 			good := p
