@@ -64,9 +64,10 @@ type setting struct {
 	directs          [2]bool // DirectRouting before and after
 	mode             string  // of WireGuard
 	families         []subnet.Family
-	flannel, offLink bool // a node of flannel, that stays; a node behind a router
-	mute             bool // between two nodes no session of WireGuard comes up
-	death            bool // a node dies on the way
+	flannel, offLink bool            // a node of flannel, that stays; a node behind a router
+	mute             bool            // between two nodes no session of WireGuard comes up
+	death            bool            // a node dies on the way
+	lacks            []subnet.Family // of the second node's, in namespaces
 }
 
 func (s setting) String() string {

@@ -20,8 +20,11 @@ import (
 
 // board is where nodes announce what they speak, in place of an API server.
 type board struct {
-	mu        sync.Mutex // guards announced and listeners
+	mu        sync.Mutex // guards what follows
 	announced map[byte]announcement
+	moved     map[byte][2]netip.Addr // nodes with other addresses
+	gone      byte                   // a node that was taken out
+	lacks     map[byte][2]bool       // families that a node has no part in
 	listeners []chan struct{}
 }
 
@@ -37,7 +40,7 @@ func (b *board) listen() <-chan struct{} {
 func (b *board) publish(i byte, a announcement) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.announced[i] == a {
+	if was, known := b.announced[i]; known && was == a || b.gone == i {
 		return
 	}
 	b.announced[i] = a
@@ -67,6 +70,14 @@ func (b *board) snapshot(i byte) subnet.Snapshot {
 		default:
 			p := peer(j, a.Kind)
 			p.Also = a.Also
+			for f := range p.Endpoints {
+				if to := b.moved[j][f]; to.IsValid() {
+					p.Endpoints[f].PublicIP = to
+				}
+				if b.lacks[j][f] {
+					p.Endpoints[f] = subnet.Endpoint{}
+				}
+			}
 			s.Peers = append(s.Peers, p)
 		}
 	}
