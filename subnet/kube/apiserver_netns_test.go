@@ -28,12 +28,6 @@ import (
 
 const flannelPrefix = kube.Prefix("flannel.alpha.coreos.com/")
 
-func podNetwork() [2]netip.Prefix { return [2]netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")} }
-
-func conf() subnet.NetConf {
-	return subnet.NetConf{Networks: podNetwork(), Enabled: [2]bool{true}, Backend: subnet.Backend{Type: "vxlan", VNI: 1}}
-}
-
 // allow gives the agents' ServiceAccount rules, in the way of the manifest.
 func allow(t testing.TB, admin *kubernetes.Clientset, rules ...rbacv1.PolicyRule) {
 	t.Helper()
@@ -191,10 +185,11 @@ func announcement(ip, mac string) kube.Announcement {
 	if err != nil {
 		panic(err)
 	}
-	return kube.Announcement{
-		BackendType: "vxlan", VNI: 1, Port: 4789, Ready: true,
-		PublicIP: [2]netip.Addr{netip.MustParseAddr(ip)}, MAC: [2]subnet.MAC{m},
+	a := kube.Announcement{BackendType: "vxlan", VNI: 1, Port: 4789, Ready: true}
+	for _, f := range families() {
+		a.PublicIP[f], a.MAC[f] = netip.MustParseAddr(in(f, ip)), m
 	}
+	return a
 }
 
 func annotations(ip, mac string) map[string]string {
@@ -207,11 +202,14 @@ func annotations(ip, mac string) map[string]string {
 }
 
 // node creates a Node and removes it with the test.
-func (w *world) node(name, cidr string, notes map[string]string) *corev1.Node {
+func (w *world) node(name, cidr string, said map[string]string) *corev1.Node {
 	w.Helper()
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: notes}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if said != nil {
+		n.Annotations = notes(said)
+	}
 	if cidr != "" {
-		n.Spec = corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}}
+		n.Spec = corev1.NodeSpec{PodCIDR: cidrs(cidr)[0], PodCIDRs: cidrs(cidr)}
 	}
 	n, err := w.admin.CoreV1().Nodes().Create(context.Background(), n, metav1.CreateOptions{})
 	if err != nil {
@@ -236,7 +234,11 @@ func (w *world) get(name string) *corev1.Node {
 
 func (w *world) patch(name, kind, body string, sub ...string) {
 	w.Helper()
-	if _, err := w.admin.CoreV1().Nodes().Patch(context.Background(), name, types.PatchType(kind), []byte(body), metav1.PatchOptions{}, sub...); err != nil {
+	text, err := patched(body)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if _, err := w.admin.CoreV1().Nodes().Patch(context.Background(), name, types.PatchType(kind), text, metav1.PatchOptions{}, sub...); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -246,7 +248,7 @@ func (w *world) carries(name string, within time.Duration, want map[string]strin
 	w.Helper()
 	return nstest.Eventually(w, within, func() error {
 		have := w.get(name).Annotations
-		for k, v := range want {
+		for k, v := range notes(want) {
 			if have[k] != v {
 				return fmt.Errorf("node %s has %s=%q, want %q", name, k, have[k], v)
 			}
@@ -260,13 +262,18 @@ func (w *world) peers(s *kube.Source, within time.Duration, want ...string) time
 	w.Helper()
 	return nstest.Eventually(w, within, func() error {
 		snap, complete := s.Snapshot()
-		var have []string
-		for _, p := range snap.Peers {
-			e := p.Endpoints[subnet.IPv4]
-			have = append(have, fmt.Sprintf("%s %s %s %s", p.Name, e.PodCIDR, e.PublicIP, e.MAC))
-		}
-		if !complete || strings.Join(have, "\n") != strings.Join(want, "\n") {
-			return fmt.Errorf("complete=%v peers:\n%s\nwant:\n%s", complete, strings.Join(have, "\n"), strings.Join(want, "\n"))
+		for _, f := range families() {
+			var have, wanted []string
+			for _, p := range snap.Peers {
+				e := p.Endpoints[f]
+				have = append(have, fmt.Sprintf("%s %s %s %s", p.Name, e.PodCIDR, e.PublicIP, e.MAC))
+			}
+			for _, line := range want {
+				wanted = append(wanted, in(f, line))
+			}
+			if !complete || strings.Join(have, "\n") != strings.Join(wanted, "\n") {
+				return fmt.Errorf("complete=%v peers:\n%s\nwant:\n%s", complete, strings.Join(have, "\n"), strings.Join(wanted, "\n"))
+			}
 		}
 		return nil
 	})
@@ -345,8 +352,10 @@ func testAnnounce(w *world) {
 	w.node("n1", "10.244.7.0/24", nil)
 	w.Logf("re-created: back after %v", w.carries("n1", 2*time.Second, want))
 	nstest.Eventually(w, 2*time.Second, func() error {
-		if snap, _ := a.source.Snapshot(); snap.Self.PodCIDRs[subnet.IPv4].String() != "10.244.7.0/24" {
-			return fmt.Errorf("own pod CIDR is %v", snap.Self.PodCIDRs)
+		for _, f := range families() {
+			if snap, _ := a.source.Snapshot(); snap.Self.PodCIDRs[f].String() != in(f, "10.244.7.0/24") {
+				return fmt.Errorf("own pod CIDR is %v", snap.Self.PodCIDRs)
+			}
 		}
 		return nil
 	})
@@ -371,7 +380,7 @@ func testD02(w *world) {
 	a := w.start("n1", announcement(ip1, mac1))
 	nstest.Eventually(w, 10*time.Second, func() error { return wantError(a, subnet.ErrOutsideNetwork) })
 	w.peers(a.source, 2*time.Second)
-	if snap, _ := a.source.Snapshot(); len(snap.Problems) != 1 || snap.Problems[0].Reason != kube.ReasonOutsideNetwork {
+	if snap, _ := a.source.Snapshot(); len(snap.Problems) != len(families()) || snap.Problems[0].Reason != kube.ReasonOutsideNetwork {
 		w.Errorf("problems: %v", snap.Problems)
 	}
 	if got := w.get("n1").Annotations; len(got) != 0 {
@@ -469,8 +478,10 @@ func testI04(w *world) {
 	a := w.start("n1", announcement(ip1, mac1))
 	key := string(flannelPrefix) + "public-ip"
 	w.carries("n1", 10*time.Second, map[string]string{key: "203.0.113.7", key + "-overwrite": "203.0.113.7"})
-	if snap, _ := a.source.Snapshot(); snap.Self.Overwrite[subnet.IPv4].String() != "203.0.113.7" || snap.Self.NodePublicIP[subnet.IPv4].IsValid() {
-		w.Errorf("self: %+v", snap.Self)
+	for _, f := range families() {
+		if snap, _ := a.source.Snapshot(); snap.Self.Overwrite[f].String() != in(f, "203.0.113.7") || snap.Self.NodePublicIP[f].IsValid() {
+			w.Errorf("self: %+v", snap.Self)
+		}
 	}
 	w.patch("n1", string(types.MergePatchType), `{"metadata":{"annotations":{"`+key+`-overwrite":"203.0.113.8"}}}`)
 	w.carries("n1", 2*time.Second, map[string]string{key: "203.0.113.8"})

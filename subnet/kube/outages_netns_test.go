@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/kube"
 	"github.com/weft-cni/weft/tests/apiserver"
 	"github.com/weft-cni/weft/tests/nstest"
@@ -189,7 +188,7 @@ func testLagging(w *world) {
 		if len(snap.Peers) != 2 {
 			w.Fatalf("an old list was taken: %v", snap.Peers)
 		}
-		done = snap.Peers[1].Endpoints[subnet.IPv4].PublicIP.String() == "192.168.50.9"
+		done = snap.Peers[1].Endpoints[families()[0]].PublicIP.String() == in(families()[0], "192.168.50.9")
 		if !done {
 			select {
 			case <-running.Changed():
@@ -321,8 +320,8 @@ func testL08(w *world) {
 		for i := range changes {
 			n := &corev1.Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}}
 			n.Name, n.UID, n.ResourceVersion = fmt.Sprintf("c%02d", i%nodes), "u", r.URL.Query().Get("resourceVersion")
-			n.Annotations = annotations(fmt.Sprintf("192.168.60.%d", i%250), fmt.Sprintf("0a:00:00:00:04:%02x", i%nodes))
-			n.Spec.PodCIDR = fmt.Sprintf("10.244.%d.0/24", 100+i%nodes)
+			n.Annotations = notes(annotations(fmt.Sprintf("192.168.60.%d", i%250), fmt.Sprintf("0a:00:00:00:04:%02x", i%nodes)))
+			n.Spec.PodCIDRs = cidrs(fmt.Sprintf("10.244.%d.0/24", 100+i%nodes))
 			kind := []string{"MODIFIED", "DELETED"}[i/nodes%2]
 			if out.Encode(map[string]any{"type": kind, "object": n}) != nil {
 				break

@@ -3,6 +3,7 @@ package kube_test
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/weft-cni/weft/subnet"
@@ -16,17 +17,25 @@ func testRollOut(w *world) {
 	w.node("n2", "10.244.2.0/24", annotations(ip2, mac2))
 	peer := w.source("n2")
 	vxlan := announcement(ip1, mac1)
-	key := subnet.Key{1, 2, 3}
+	wg := kube.Announcement{BackendType: subnet.WireGuard, Key: subnet.Key{1, 2, 3}}
+	var vxlanData, wgData []string
+	for _, f := range families() {
+		wg.WGPorts[f] = [2]uint16{51820, 51821}[f]
+		name := [2]string{"Data", "V6Data"}[f]
+		vxlanData = append(vxlanData, fmt.Sprintf(`"%s":{"VNI":1,"VtepMAC":"%s"}`, name, mac1))
+		wgData = append(wgData, fmt.Sprintf(`"%s":{"PublicKey":"%s","Port":%d}`, name, wg.Key, wg.WGPorts[f]))
+	}
+	mixed, back := wg, wg
+	mixed.Also, mixed.VNI, mixed.Port, mixed.MAC = subnet.KindsOf(subnet.VXLAN), 1, 4789, vxlan.MAC
+	back.BackendType, back.Also = subnet.HostGW, subnet.KindsOf(subnet.WireGuard, subnet.IPIP)
 	steps := []struct {
 		say  kube.Announcement
 		also string
 	}{
 		{vxlan, ""},
-		{kube.Announcement{BackendType: subnet.WireGuard, Also: subnet.KindsOf(subnet.VXLAN), VNI: 1, Port: 4789, MAC: vxlan.MAC, Key: key, WGPorts: [2]uint16{51820}},
-			`[{"Type":"vxlan","Data":{"VNI":1,"VtepMAC":"` + mac1 + `"},"Port":4789}]`},
-		{kube.Announcement{BackendType: subnet.WireGuard, Key: key, WGPorts: [2]uint16{51820}}, ""},
-		{kube.Announcement{BackendType: subnet.HostGW, Also: subnet.KindsOf(subnet.WireGuard, subnet.IPIP), Key: key, WGPorts: [2]uint16{51820}},
-			`[{"Type":"wireguard","Data":{"PublicKey":"` + key.String() + `","Port":51820}},{"Type":"ipip"}]`},
+		{mixed, `[{"Type":"vxlan",` + strings.Join(vxlanData, ",") + `,"Port":4789}]`},
+		{wg, ""},
+		{back, `[{"Type":"wireguard",` + strings.Join(wgData, ",") + `},{"Type":"ipip"}]`},
 		{kube.Announcement{BackendType: subnet.Alloc}, ""},
 		{vxlan, ""},
 	}
@@ -36,7 +45,9 @@ func testRollOut(w *world) {
 		say.PublicIP, say.Ready = vxlan.PublicIP, true
 		a.announce <- say
 		want := subnet.Peer{Name: "n1", BackendType: say.BackendType, Also: say.Also, VNI: say.VNI, Port: say.Port, Key: say.Key, WGPorts: say.WGPorts}
-		want.Endpoints[subnet.IPv4] = subnet.Endpoint{PodCIDR: netip.MustParsePrefix("10.244.1.0/24"), PublicIP: say.PublicIP[subnet.IPv4], MAC: say.MAC[subnet.IPv4]}
+		for _, f := range families() {
+			want.Endpoints[f] = subnet.Endpoint{PodCIDR: netip.MustParsePrefix(in(f, "10.244.1.0/24")), PublicIP: say.PublicIP[f], MAC: say.MAC[f]}
+		}
 		took := nstest.Eventually(w, 10*time.Second, func() error {
 			snap, _ := peer.Snapshot()
 			if len(snap.Peers) != 1 {
