@@ -157,19 +157,22 @@ func handedOver(t *testing.T, n *nstest.NS, mode flannelstate.Rules) {
 }
 
 func TestM19NoRuleOfAnOldNetworkSurvives(t *testing.T) {
-	ns := nstest.New(t)
-	xt(ns, engineNFT, "-P", "FORWARD", "DROP")
-	sync(t, manager(ns), single())
-	c := single()
-	c.Nets[0] = Net{Network: netip.MustParsePrefix("10.40.0.0/14"), PodCIDR: netip.MustParsePrefix("10.40.1.0/24")}
-	sync(t, manager(ns), c) // another process, which knows nothing of the first
-	if all := ns.NFT() + xt(ns, engineNFT, "-S"); strings.Contains(all, "10.244.") || !strings.Contains(all, "10.40.0.0/14") {
-		t.Error(all)
-	}
-	c.Nets[0].PodCIDR = netip.MustParsePrefix("10.40.2.0/24")
-	if r := sync(t, manager(ns), c); len(r.Changes) == 0 || strings.Contains(ns.NFT(), "10.40.1.0") {
-		t.Errorf("a new pod CIDR: %v", r.Changes)
-	}
+	inEachFamily(t, func(t *testing.T, f words) {
+		ns := nstest.New(t)
+		f.xt(ns, engineNFT, "-P", "FORWARD", "DROP")
+		sync(t, manager(ns), f.single())
+		c, old := f.single(), f.single().Nets[f.Family]
+		c.Nets[f.Family] = Net{Network: f.prefix("10.40.0.0/14"), PodCIDR: f.prefix("10.40.1.0/24")}
+		sync(t, manager(ns), c) // another process, which knows nothing of the first
+		if all := ns.NFT() + f.xt(ns, engineNFT, "-S"); strings.Contains(all, old.Network.String()) ||
+			strings.Contains(all, old.PodCIDR.String()) || !strings.Contains(all, c.Nets[f.Family].Network.String()) {
+			t.Error(all)
+		}
+		c.Nets[f.Family].PodCIDR = f.prefix("10.40.2.0/24")
+		if r := sync(t, manager(ns), c); len(r.Changes) == 0 || strings.Contains(ns.NFT(), f.prefix("10.40.1.0/24").String()) {
+			t.Errorf("a new pod CIDR: %v", r.Changes)
+		}
+	})
 }
 
 func TestK07RemoveLeavesNothingOfOursAndAllOfOthers(t *testing.T) {

@@ -60,13 +60,13 @@ func (w *world) answered(pod string, to netip.AddrPort, tries int) bool {
 }
 
 // passesBy tells whether the first node forwards between two hosts that are no pods.
-func (w *world) passesBy() bool {
+func (w *world) passesBy(f words) bool {
 	w.t.Helper()
-	far := netip.MustParseAddrPort("203.0.113.9:7007")
-	w.node[1].IP("addr add 203.0.113.9/32 dev lo")
+	far := f.at("203.0.113.9:7007")
+	w.node[1].IP(f.in("addr add 203.0.113.9/32 dev lo") + []string{"", " nodad"}[f.Family])
 	w.node[1].UDPEcho(far)
-	w.node[0].IP("route add 203.0.113.9 via 192.168.50.2")
-	w.outside.IP("route add 203.0.113.9 via 192.168.50.1")
+	w.node[0].IP(f.in("route add 203.0.113.9 via 192.168.50.2"))
+	w.outside.IP(f.in("route add 203.0.113.9 via 192.168.50.1"))
 	w.pods["outside"] = w.outside
 	return w.quick("outside", far)
 }
@@ -76,7 +76,12 @@ var engineNames = []string{engineNFT, engineLegacy}
 
 // xt runs iptables of one flavour.
 func xt(ns *nstest.NS, engine string, args ...string) string {
-	argv := []string{"iptables-" + engine}
+	return words{subnet.IPv4}.xt(ns, engine, args...)
+}
+
+// xt runs the family's iptables of one flavour.
+func (f words) xt(ns *nstest.NS, engine string, args ...string) string {
+	argv := []string{f.in("iptables-" + engine)}
 	if engine == engineLegacy {
 		argv = append(argv, "-w")
 	}
@@ -84,9 +89,11 @@ func xt(ns *nstest.NS, engine string, args ...string) string {
 }
 
 // rulesOf lists the rules of FORWARD without the policy.
-func rulesOf(ns *nstest.NS, engine string) []string {
+func rulesOf(ns *nstest.NS, engine string) []string { return words{subnet.IPv4}.rulesOf(ns, engine) }
+
+func (f words) rulesOf(ns *nstest.NS, engine string) []string {
 	var rules []string
-	for line := range strings.Lines(xt(ns, engine, "-S", "FORWARD")) {
+	for line := range strings.Lines(f.xt(ns, engine, "-S", "FORWARD")) {
 		if spec, ok := strings.CutPrefix(strings.TrimSpace(line), "-A FORWARD "); ok {
 			rules = append(rules, spec)
 		}
@@ -95,203 +102,223 @@ func rulesOf(ns *nstest.NS, engine string) []string {
 }
 
 func TestM04PodTrafficPassesAClosedForwardChain(t *testing.T) {
-	closed := map[string][][]string{
-		"policy drop":     {{"-P", "FORWARD", "DROP"}},
-		"terminal reject": {{"-A", "FORWARD", "-i", "lo", "-j", "ACCEPT"}, {"-A", "FORWARD", "-j", "REJECT"}},
-		"terminal reject in a chain": {
-			{"-N", "END"}, {"-A", "END", "-j", "REJECT"}, {"-A", "FORWARD", "-j", "END"},
-		},
-	}
-	for name, commands := range closed {
-		for _, engine := range engineNames {
-			t.Run(name+" "+engine, func(t *testing.T) {
-				t.Parallel()
-				w := newWorld(t)
-				n := w.node[0]
-				sync(t, manager(w.node[1]), nodeConfig(2))
-				n.SetSysctl("net.bridge.bridge-nf-call-iptables", "1") // pods of one node meet FORWARD, too
-				for _, c := range commands {
-					xt(n, engine, c...)
-				}
-				c := nodeConfig(1)
-				c.Forward = false
-				m := manager(n)
-				sync(t, m, c)
-				for flow, ok := range w.reaches(subnet.IPv4, "same node", "cross node", "outside") {
-					if ok {
-						t.Errorf("%s passes without our rule: the test shows nothing", flow)
-					}
-				}
-				c.Forward = true
-				sync(t, m, c)
-				for flow, ok := range w.reaches(subnet.IPv4) {
-					if !ok {
-						t.Errorf("%s does not pass:\n%s", flow, xt(n, engine, "-S", "FORWARD"))
-					}
-				}
-				if w.passesBy() {
-					t.Error("our rule lets traffic through that is none of the pods'")
-				}
-				c.Forward = false
-				sync(t, m, c)
-				if left := xt(n, engine, "-S"); strings.Contains(left, chainName) {
-					t.Errorf("turned off, it is still there:\n%s", left)
-				}
-			})
+	inEachFamily(t, func(t *testing.T, f words) {
+		closed := map[string][][]string{
+			"policy drop":     {{"-P", "FORWARD", "DROP"}},
+			"terminal reject": {{"-A", "FORWARD", "-i", "lo", "-j", "ACCEPT"}, {"-A", "FORWARD", "-j", "REJECT"}},
+			"terminal reject in a chain": {
+				{"-N", "END"}, {"-A", "END", "-j", "REJECT"}, {"-A", "FORWARD", "-j", "END"},
+			},
 		}
-	}
+		for name, commands := range closed {
+			for _, engine := range engineNames {
+				t.Run(name+" "+engine, func(t *testing.T) {
+					t.Parallel()
+					w := newWorld(t)
+					n := w.node[0]
+					sync(t, manager(w.node[1]), nodeConfig(2))
+					n.SetSysctl([2]string{"net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables"}[f.Family], "1") // pods of one node meet FORWARD, too
+					for _, c := range commands {
+						f.xt(n, engine, c...)
+					}
+					c := nodeConfig(1)
+					c.Forward = false
+					m := manager(n)
+					sync(t, m, c)
+					for flow, ok := range w.reaches(f.Family, "same node", "cross node", "outside") {
+						if ok {
+							t.Errorf("%s passes without our rule: the test shows nothing", flow)
+						}
+					}
+					c.Forward = true
+					sync(t, m, c)
+					for flow, ok := range w.reaches(f.Family) {
+						if !ok {
+							t.Errorf("%s does not pass:\n%s", flow, f.xt(n, engine, "-S", "FORWARD"))
+						}
+					}
+					if w.passesBy(f) {
+						t.Error("our rule lets traffic through that is none of the pods'")
+					}
+					c.Forward = false
+					sync(t, m, c)
+					if left := f.xt(n, engine, "-S"); strings.Contains(left, chainName) {
+						t.Errorf("turned off, it is still there:\n%s", left)
+					}
+				})
+			}
+		}
+	})
 }
 
 func TestM04X08AnOperatorsGuardRuleStaysFirst(t *testing.T) {
 	t.Parallel()
-	for _, engine := range engineNames {
-		w := newWorld(t)
-		n := w.node[0]
-		sync(t, manager(w.node[1]), nodeConfig(2))
-		guard := "-d 192.168.50.3/32 -i cni0 -j REJECT --reject-with icmp-port-unreachable"
-		xt(n, engine, append([]string{"-A", "FORWARD"}, strings.Fields(guard)...)...)
-		xt(n, engine, "-A", "FORWARD", "-j", "DROP")
-		sync(t, manager(n), nodeConfig(1))
-		rules := rulesOf(n, engine)
-		if len(rules) != 3 || rules[0] != guard || rules[1] != jumpSpec {
-			t.Errorf("%s: FORWARD is %q", engine, rules)
+	inEachFamily(t, func(t *testing.T, f words) {
+		for _, engine := range engineNames {
+			w := newWorld(t)
+			n := w.node[0]
+			sync(t, manager(w.node[1]), nodeConfig(2))
+			guard := strings.Replace(f.in("-d 192.168.50.3/32 -i cni0 -j REJECT --reject-with icmp-port-unreachable"), "icmp", []string{"icmp", "icmp6"}[f.Family], 1)
+			f.xt(n, engine, append([]string{"-A", "FORWARD"}, strings.Fields(guard)...)...)
+			f.xt(n, engine, "-A", "FORWARD", "-j", "DROP")
+			sync(t, manager(n), nodeConfig(1))
+			rules := f.rulesOf(n, engine)
+			if len(rules) != 3 || rules[0] != guard || rules[1] != jumpSpec {
+				t.Errorf("%s: FORWARD is %q", engine, rules)
+			}
+			if got := w.reaches(f.Family, "outside"); got["outside"] || !got["cross node"] {
+				t.Errorf("%s: the guard guards no more, or too much: %v", engine, got)
+			}
 		}
-		if got := w.reaches(subnet.IPv4, "outside"); got["outside"] || !got["cross node"] {
-			t.Errorf("%s: the guard guards no more, or too much: %v", engine, got)
-		}
-	}
+	})
 }
 
 func TestM05APolicyEnginesDropWinsInWhateverOrderItComes(t *testing.T) {
 	t.Parallel()
-	for _, engine := range engineNames {
-		w := newWorld(t)
-		n := w.node[0]
-		sync(t, manager(w.node[1]), nodeConfig(2))
-		xt(n, engine, "-P", "FORWARD", "DROP")
-		for _, place := range []Place{PlaceAuto, PlaceFirst, PlaceLast} {
-			c := nodeConfig(1)
-			c.ForwardPlace = place
-			m := manager(n)
-			sync(t, m, c)
-			// The engine starts after us and appends its chain: default deny towards the outside.
-			xt(n, engine, "-N", "KUBE-ROUTER-FORWARD")
-			xt(n, engine, "-A", "KUBE-ROUTER-FORWARD", "-d", "192.168.50.3", "-j", "DROP")
-			xt(n, engine, "-A", "FORWARD", "-j", "KUBE-ROUTER-FORWARD")
-			sync(t, m, c)
-			if got := w.reaches(subnet.IPv4, "outside"); got["outside"] || !got["cross node"] {
-				t.Errorf("%s, place %s: %v\n%s", engine, place, got, xt(n, engine, "-S", "FORWARD"))
+	inEachFamily(t, func(t *testing.T, f words) {
+		for _, engine := range engineNames {
+			w := newWorld(t)
+			n := w.node[0]
+			sync(t, manager(w.node[1]), nodeConfig(2))
+			f.xt(n, engine, "-P", "FORWARD", "DROP")
+			for _, place := range []Place{PlaceAuto, PlaceFirst, PlaceLast} {
+				c := nodeConfig(1)
+				c.ForwardPlace = place
+				m := manager(n)
+				sync(t, m, c)
+				// The engine starts after us and appends its chain: default deny towards the outside.
+				f.xt(n, engine, "-N", "KUBE-ROUTER-FORWARD")
+				f.xt(n, engine, "-A", "KUBE-ROUTER-FORWARD", "-d", f.in("192.168.50.3"), "-j", "DROP")
+				f.xt(n, engine, "-A", "FORWARD", "-j", "KUBE-ROUTER-FORWARD")
+				sync(t, m, c)
+				if got := w.reaches(f.Family, "outside"); got["outside"] || !got["cross node"] {
+					t.Errorf("%s, place %s: %v\n%s", engine, place, got, f.xt(n, engine, "-S", "FORWARD"))
+				}
+				f.xt(n, engine, "-F")
+				f.xt(n, engine, "-X", "KUBE-ROUTER-FORWARD")
+				n.Run("conntrack", "-F")
 			}
-			xt(n, engine, "-F")
-			xt(n, engine, "-X", "KUBE-ROUTER-FORWARD")
-			n.Run("conntrack", "-F")
 		}
-	}
+	})
 }
 
 func TestM14EachFlavourThatDropsGetsAWholeJumpAndTheOtherIsNotTouched(t *testing.T) {
-	for _, engine := range engineNames {
-		ns := nstest.New(t)
-		// The kubelet's hint says which one the host uses; what counts is which one drops.
-		xt(ns, engine, "-t", "mangle", "-N", "KUBE-IPTABLES-HINT")
-		xt(ns, engine, "-P", "FORWARD", "DROP")
-		sync(t, manager(ns), single())
-		if got := rulesOf(ns, engine); len(got) != 1 || got[0] != jumpSpec {
-			t.Errorf("%s: FORWARD is %q", engine, got)
-		}
-		if engine == engineNFT {
-			if loaded := New(Options{NetNS: ns.Path()}).host.legacyTables(families()[0]); len(loaded) > 0 {
-				t.Errorf("legacy tables %v were loaded by looking", loaded)
+	inEachFamily(t, func(t *testing.T, f words) {
+		for _, engine := range engineNames {
+			ns := nstest.New(t)
+			// The kubelet's hint says which one the host uses; what counts is which one drops.
+			f.xt(ns, engine, "-t", "mangle", "-N", "KUBE-IPTABLES-HINT")
+			f.xt(ns, engine, "-P", "FORWARD", "DROP")
+			sync(t, manager(ns), f.single())
+			if got := f.rulesOf(ns, engine); len(got) != 1 || got[0] != jumpSpec {
+				t.Errorf("%s: FORWARD is %q", engine, got)
 			}
-		} else if strings.Contains(ns.NFT(), "table ip ") {
-			t.Errorf("tables of iptables-nft were made:\n%s", ns.NFT())
+			if engine == engineNFT {
+				if loaded := New(Options{NetNS: ns.Path()}).host.legacyTables(families()[f.Family]); len(loaded) > 0 {
+					t.Errorf("legacy tables %v were loaded by looking", loaded)
+				}
+			} else if strings.Contains(ns.NFT(), "table "+families()[f.Family].Proto+" ") {
+				t.Errorf("tables of iptables-nft were made:\n%s", ns.NFT())
+			}
 		}
-	}
+	})
 }
 
 func TestM17WithoutAnyIptablesTheRulesStand(t *testing.T) {
-	ns := nstest.New(t)
-	look := func(name string) (string, error) {
-		if strings.Contains(name, "tables") {
-			return "", errors.New("no such program")
+	inEachFamily(t, func(t *testing.T, f words) {
+		ns := nstest.New(t)
+		look := func(name string) (string, error) {
+			if strings.Contains(name, "tables") {
+				return "", errors.New("no such program")
+			}
+			return exec.LookPath(name)
 		}
-		return exec.LookPath(name)
-	}
-	m := New(Options{NetNS: ns.Path(), LookPath: look})
-	if r := sync(t, m, single()); len(r.Problems) > 0 {
-		t.Errorf("problems on a host without iptables: %q", r.Problems)
-	}
-	if !strings.Contains(ns.NFT(), "masquerade fully-random") {
-		t.Error("no masquerade rule")
-	}
-	// A host that has iptables tables all the same may drop, and nobody can look: that is said.
-	ns.Run("iptables-nft", "-P", "FORWARD", "DROP")
-	if r := sync(t, m, single()); len(r.Problems) != 1 || !strings.Contains(r.Problems[0], "no iptables-nft is installed") {
-		t.Errorf("got %q", r.Problems)
-	}
-	// Without nft there is nothing to stand on: the error names it.
-	none := New(Options{NetNS: ns.Path(), LookPath: func(string) (string, error) { return "", errors.New("none") }})
-	if _, err := none.Sync(context.Background(), single()); !errors.Is(err, netfilter.ErrNoTool) || !strings.Contains(err.Error(), "nft") {
-		t.Errorf("got %v", err)
-	}
+		m := New(Options{NetNS: ns.Path(), LookPath: look})
+		if r := sync(t, m, f.single()); len(r.Problems) > 0 {
+			t.Errorf("problems on a host without iptables: %q", r.Problems)
+		}
+		if !strings.Contains(ns.NFT(), "masquerade fully-random") {
+			t.Error("no masquerade rule")
+		}
+		// A host that has iptables tables all the same may drop, and nobody can look: that is said.
+		ns.Run(f.in("iptables-nft"), "-P", "FORWARD", "DROP")
+		if r := sync(t, m, f.single()); len(r.Problems) != 1 || !strings.Contains(r.Problems[0], f.in("no iptables-nft is installed")) {
+			t.Errorf("got %q", r.Problems)
+		}
+		// Without nft there is nothing to stand on: the error names it.
+		none := New(Options{NetNS: ns.Path(), LookPath: func(string) (string, error) { return "", errors.New("none") }})
+		if _, err := none.Sync(context.Background(), f.single()); !errors.Is(err, netfilter.ErrNoTool) || !strings.Contains(err.Error(), "nft") {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 func TestIptablesWithoutLongNamesIsRecognisedByItsVersion(t *testing.T) {
-	ns := nstest.New(t)
-	look := func(name string) (string, error) {
-		if strings.Contains(name, "-nft") || strings.Contains(name, "-legacy") {
-			return "", errors.New("no such program")
+	inEachFamily(t, func(t *testing.T, f words) {
+		ns := nstest.New(t)
+		look := func(name string) (string, error) {
+			if strings.Contains(name, "-nft") || strings.Contains(name, "-legacy") {
+				return "", errors.New("no such program")
+			}
+			return exec.LookPath(name)
 		}
-		return exec.LookPath(name)
-	}
-	ns.Run("iptables-nft", "-P", "FORWARD", "DROP")
-	sync(t, New(Options{NetNS: ns.Path(), LookPath: look}), single())
-	if got := rulesOf(ns, engineNFT); len(got) != 1 || got[0] != jumpSpec {
-		t.Errorf("FORWARD is %q", got)
-	}
+		ns.Run(f.in("iptables-nft"), "-P", "FORWARD", "DROP")
+		sync(t, New(Options{NetNS: ns.Path(), LookPath: look}), f.single())
+		if got := f.rulesOf(ns, engineNFT); len(got) != 1 || got[0] != jumpSpec {
+			t.Errorf("FORWARD is %q", got)
+		}
+	})
 }
 
 func TestM18AChainThatChangedMeanwhileCostsARetryAndNoForeignRule(t *testing.T) {
-	for _, engine := range engineNames {
-		ns := nstest.New(t)
-		xt(ns, engine, "-P", "FORWARD", "DROP")
-		m := manager(ns)
-		sync(t, m, single())
-		xt(ns, engine, "-A", "FORWARD", "-i", "eth1", "-j", "DROP") // ours has to move behind it
-		p := m.survey(context.Background(), single(), scope{})
-		xt(ns, engine, "-D", "FORWARD", "1") // somebody removes our jump between our look and our write
-		xt(ns, engine, "-I", "FORWARD", "1", "-i", "eth2", "-j", "DROP")
-		if _, err := m.apply(context.Background(), p); err == nil {
-			t.Errorf("%s: a plan for another chain was carried out", engine)
+	inEachFamily(t, func(t *testing.T, f words) {
+		for _, engine := range engineNames {
+			ns := nstest.New(t)
+			f.xt(ns, engine, "-P", "FORWARD", "DROP")
+			m := manager(ns)
+			sync(t, m, f.single())
+			f.xt(ns, engine, "-A", "FORWARD", "-i", "eth1", "-j", "DROP") // ours has to move behind it
+			p := m.survey(context.Background(), f.single(), scope{})
+			f.xt(ns, engine, "-D", "FORWARD", "1") // somebody removes our jump between our look and our write
+			f.xt(ns, engine, "-I", "FORWARD", "1", "-i", "eth2", "-j", "DROP")
+			if _, err := m.apply(context.Background(), p); err == nil {
+				t.Errorf("%s: a plan for another chain was carried out", engine)
+			}
+			sync(t, m, f.single())
+			if got := strings.Join(f.rulesOf(ns, engine), "\n"); got != "-i eth2 -j DROP\n-i eth1 -j DROP\n"+jumpSpec {
+				t.Errorf("%s: FORWARD is\n%s", engine, got)
+			}
 		}
-		sync(t, m, single())
-		if got := strings.Join(rulesOf(ns, engine), "\n"); got != "-i eth2 -j DROP\n-i eth1 -j DROP\n"+jumpSpec {
-			t.Errorf("%s: FORWARD is\n%s", engine, got)
-		}
-	}
+	})
 }
 
 func TestATableOfNFTChainsThatIptablesCannotReadIsNamed(t *testing.T) {
-	ns := nstest.New(t)
-	ns.SetNFT("table ip filter { chain FORWARD { type filter hook forward priority 5; policy drop; }; }\n")
-	r := sync(t, manager(ns), single())
-	if len(r.Problems) != 1 || !strings.Contains(r.Problems[0], "iptables cannot read") {
-		t.Errorf("got %q", r.Problems)
-	}
+	inEachFamily(t, func(t *testing.T, f words) {
+		ns := nstest.New(t)
+		ns.SetNFT(f.in("table ip filter { chain FORWARD { type filter hook forward priority 5; policy drop; }; }\n"))
+		r := sync(t, manager(ns), f.single())
+		if len(r.Problems) != 1 || !strings.Contains(r.Problems[0], "iptables cannot read") {
+			t.Errorf("got %q", r.Problems)
+		}
+	})
 }
 
 func TestATableFilterThatWasWrittenByHandIsNamedAndKeepsNoRuleFromBeingMade(t *testing.T) {
-	ns := nstest.New(t)
-	m := manager(ns)
-	if !slices.ContainsFunc(m.host.flavours(context.Background()), func(f flavour) bool { return f.engine == engineNFT }) {
-		t.Skip("no iptables-nft")
-	}
-	ns.SetNFT("table ip filter {\n chain FORWARD { type filter hook forward priority filter; policy drop; ct state established,related accept; }\n}\n")
-	r, err := m.Sync(context.Background(), single())
-	if err != nil || !slices.ContainsFunc(r.Problems, func(p string) bool { return strings.Contains(p, "iptables cannot read") }) {
-		t.Errorf("problems %q, %v", r.Problems, err)
-	}
-	if !strings.Contains(ns.NFT(), "masquerade") {
-		t.Errorf("our own rules were not made:\n%s", ns.NFT())
-	}
+	inEachFamily(t, func(t *testing.T, f words) {
+		ns := nstest.New(t)
+		m := manager(ns)
+		if !slices.ContainsFunc(m.host.flavours(context.Background()), func(f flavour) bool { return f.engine == engineNFT }) {
+			t.Skip("no iptables-nft")
+		}
+		ns.SetNFT(f.in("table ip filter {\n chain FORWARD { type filter hook forward priority filter; policy drop; ct state established,related accept; }\n}\n"))
+		r, err := m.Sync(context.Background(), f.single())
+		if err != nil || !slices.ContainsFunc(r.Problems, func(p string) bool {
+			return strings.Contains(p, "iptables cannot read")
+		}) {
+			t.Errorf("problems %q, %v", r.Problems, err)
+		}
+		if !strings.Contains(ns.NFT(), "masquerade") {
+			t.Errorf("our own rules were not made:\n%s", ns.NFT())
+		}
+	})
 }

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-cni/weft/backend"
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
@@ -88,48 +89,50 @@ func listened(ns *nstest.NS) error {
 }
 
 func TestM03RulesWipedBySomebodyElseAreBackWithinASecond(t *testing.T) {
-	c := single()
-	c.Mixed = []uint16{8472}
-	c.Peers = []netip.AddrPort{netip.MustParseAddrPort("192.168.50.2:8472")}
-	c.Exclude = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
-	ns := nstest.New(t)
-	ns.Run("iptables-nft", "-P", "FORWARD", "DROP")
-	ns.Run("iptables-legacy", "-w", "-A", "FORWARD", "-j", "REJECT")
-	right := keep(t, ns, c)
-	wipes := [][]string{
-		{"iptables-nft", "-F"},
-		{"iptables-nft", "-t", "nat", "-F"},
-		{"iptables-legacy", "-w", "-D", "FORWARD", "1"},
-		{"iptables-legacy", "-w", "-F", chainName},
-		{"nft", "delete", "table", "inet", "weft"},
-		{"nft", "flush", "table", "inet", "weft"},
-		{"nft", "insert", "rule", "inet", "weft", "postrouting", "accept"},
-		{"nft", "add", "rule", "inet", "weft", "postrouting", "ip", "saddr", "10.244.0.0/16", "masquerade"},
-		{"nft", "flush", "chain", "inet", "weft", "inbound"},
-		{"nft", "delete", "element", "inet", "weft", "peers-ipv4", "{ 192.168.50.2 }"},
-		{"nft", "add", "element", "inet", "weft", "exclude-ipv4", "{ 10.0.0.0/8 }"},
-		{"nft", "add", "element", "inet", "weft", "exclude-ipv4", "{ 10.0.0.1-10.0.0.7 }"},
-		{"nft", "add", "set", "inet", "weft", "extra", "{ type ipv4_addr; }"},
-		{"nft", "add", "chain", "inet", "weft", "extra"},
-		{"nft", "add", "table", "inet", "weft", "{ flags dormant; }"},
-	}
-	for _, wipe := range wipes {
-		ns.Run(wipe...)
-		if wipe[0] != "iptables-nft" || wipe[1] == "-F" { // the nat table has nothing of ours
-			if right() == nil {
-				t.Logf("%v: repaired before the test could look, or not noticed by Check", wipe)
-			}
+	inEachFamily(t, func(t *testing.T, f words) {
+		c := f.single()
+		c.Mixed = []uint16{8472}
+		c.Peers = []netip.AddrPort{f.at("192.168.50.2:8472")}
+		c.Exclude = []netip.Prefix{f.prefix("192.0.2.0/24")}
+		ns := nstest.New(t)
+		ns.Run(f.in("iptables-nft"), "-P", "FORWARD", "DROP")
+		ns.Run(f.in("iptables-legacy"), "-w", "-A", "FORWARD", "-j", "REJECT")
+		right := keep(t, ns, c)
+		wipes := [][]string{
+			{f.in("iptables-nft"), "-F"},
+			{f.in("iptables-nft"), "-t", "nat", "-F"},
+			{f.in("iptables-legacy"), "-w", "-D", "FORWARD", "1"},
+			{f.in("iptables-legacy"), "-w", "-F", chainName},
+			{"nft", "delete", "table", "inet", "weft"},
+			{"nft", "flush", "table", "inet", "weft"},
+			{"nft", "insert", "rule", "inet", "weft", "postrouting", "accept"},
+			{"nft", "add", "rule", "inet", "weft", "postrouting", families()[f.Family].Proto, "saddr", f.in("10.244.0.0/16"), "masquerade"},
+			{"nft", "flush", "chain", "inet", "weft", "inbound"},
+			{"nft", "delete", "element", "inet", "weft", f.in("peers-ipv4"), "{ " + f.in("192.168.50.2") + " }"},
+			{"nft", "add", "element", "inet", "weft", f.in("exclude-ipv4"), f.in("{ 10.0.0.0/8 }")},
+			{"nft", "add", "element", "inet", "weft", f.in("exclude-ipv4"), f.in("{ 10.0.0.1-10.0.0.7 }")},
+			{"nft", "add", "set", "inet", "weft", "extra", "{ type ipv4_addr; }"},
+			{"nft", "add", "chain", "inet", "weft", "extra"},
+			{"nft", "add", "table", "inet", "weft", "{ flags dormant; }"},
 		}
+		for _, wipe := range wipes {
+			ns.Run(wipe...)
+			if wipe[0] != f.in("iptables-nft") || wipe[1] == "-F" { // the nat table has nothing of ours
+				if right() == nil {
+					t.Logf("%v: repaired before the test could look, or not noticed by Check", wipe)
+				}
+			}
+			took := nstest.Eventually(t, patience, right)
+			t.Logf("%s: back after %v", strings.Join(wipe, " "), took.Round(time.Millisecond))
+		}
+		// The whole ruleset takes FORWARD's policy with it; then there is nothing to open there any more.
+		ns.Run("nft", "flush", "ruleset")
 		took := nstest.Eventually(t, patience, right)
-		t.Logf("%s: back after %v", strings.Join(wipe, " "), took.Round(time.Millisecond))
-	}
-	// The whole ruleset takes FORWARD's policy with it; then there is nothing to open there any more.
-	ns.Run("nft", "flush", "ruleset")
-	took := nstest.Eventually(t, patience, right)
-	t.Logf("nft flush ruleset: back after %v", took.Round(time.Millisecond))
-	if !strings.Contains(ns.NFT(), "masquerade fully-random") {
-		t.Errorf("no masquerade rule:\n%s", ns.NFT())
-	}
+		t.Logf("nft flush ruleset: back after %v", took.Round(time.Millisecond))
+		if !strings.Contains(ns.NFT(), "masquerade fully-random") {
+			t.Errorf("no masquerade rule:\n%s", ns.NFT())
+		}
+	})
 }
 
 func TestADormantOrForeignTableIsNoticedByCheck(t *testing.T) {
@@ -159,42 +162,42 @@ func TestADormantOrForeignTableIsNoticedByCheck(t *testing.T) {
 
 func TestM02NoPacketLeavesWithAPodsAddressWhileTheAgentRestarts(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	c := nodeConfig(1)
-	sync(t, manager(w.node[0]), c)
-	sync(t, manager(w.node[1]), nodeConfig(2))
-	capture := w.outside.Capture("eth0")
-	var stop atomic.Bool
-	var wg stdsync.WaitGroup
-	var flows atomic.Int64
-	wg.Go(func() {
-		for !stop.Load() { // each datagram is a flow of its own
-			if _, err := seen(w.pods["pod-a"], netip.Addr{}, netip.AddrPortFrom(addrs(0)["outside"], echoPort)); err == nil {
-				flows.Add(1)
+	inEachFamily(t, func(t *testing.T, f words) {
+		w := newWorld(t)
+		c := nodeConfig(1)
+		sync(t, manager(w.node[0]), c)
+		sync(t, manager(w.node[1]), nodeConfig(2))
+		capture := w.outside.Capture("eth0")
+		var stop atomic.Bool
+		var wg stdsync.WaitGroup
+		var flows atomic.Int64
+		wg.Go(func() {
+			for !stop.Load() { // each datagram is a flow of its own
+				if _, err := seen(w.pods["pod-a"], netip.Addr{}, netip.AddrPortFrom(addrs(f.Family)["outside"], echoPort)); err == nil {
+					flows.Add(1)
+				}
 			}
+		})
+		restarts := 0
+		start := time.Now()
+		enough := func() bool { return time.Since(start) > 3*time.Second && restarts >= 5 && flows.Load() >= 20 }
+		for ; !enough() && time.Since(start) < time.Minute; restarts++ {
+			m := manager(w.node[0]) // a new daemon, which writes nothing when all is right,
+			sync(t, m, c)
+			c.RandomFully = !c.RandomFully // and one of another version, which writes all of it
+			sync(t, m, c)
+		}
+		stop.Store(true)
+		wg.Wait()
+		pods := f.prefix("10.244.0.0/16")
+		if n := capture.Count(func(frame []byte) bool { return pods.Contains(source(frame)) }); n > 0 {
+			t.Errorf("%d packets left with a pod's source", n)
+		}
+		t.Logf("%d restarts with a rewrite each, %d flows", restarts, flows.Load())
+		if !enough() {
+			t.Errorf("only %d flows and %d restarts: the test shows nothing", flows.Load(), restarts)
 		}
 	})
-	restarts := 0
-	start := time.Now()
-	enough := func() bool { return time.Since(start) > 3*time.Second && restarts >= 5 && flows.Load() >= 20 }
-	for ; !enough() && time.Since(start) < time.Minute; restarts++ {
-		m := manager(w.node[0]) // a new daemon, which writes nothing when all is right,
-		sync(t, m, c)
-		c.RandomFully = !c.RandomFully // and one of another version, which writes all of it
-		sync(t, m, c)
-	}
-	stop.Store(true)
-	wg.Wait()
-	pods := netip.MustParsePrefix("10.244.0.0/16")
-	if n := capture.Count(func(f []byte) bool {
-		return len(f) >= 34 && f[12] == 8 && f[13] == 0 && pods.Contains(netip.AddrFrom4([4]byte(f[26:30])))
-	}); n > 0 {
-		t.Errorf("%d packets left with a pod's source", n)
-	}
-	t.Logf("%d restarts with a rewrite each, %d flows", restarts, flows.Load())
-	if !enough() {
-		t.Errorf("only %d flows and %d restarts: the test shows nothing", flows.Load(), restarts)
-	}
 }
 
 // forks counts the programs that a Manager runs.
@@ -219,101 +222,107 @@ func (f *forks) take() []string {
 }
 
 func TestM06AQuietPeriodIsOneReadPerTableAndNoWrite(t *testing.T) {
-	ns := nstest.New(t)
-	var f forks
-	m := New(Options{NetNS: ns.Path(), OnExec: f.note})
-	// 20,000 rules of kube-proxy's, in nat, which we have no business with.
-	var rules strings.Builder
-	rules.WriteString("*nat\n:KUBE-SERVICES - [0:0]\n")
-	for i := range 20000 {
-		fmt.Fprintf(&rules, "-A KUBE-SERVICES -d 10.96.%d.%d/32 -p tcp -m tcp --dport 80 -j RETURN\n", i/256, i%256)
-	}
-	rules.WriteString("COMMIT\n")
-	if _, err := ns.Input(rules.String(), "iptables-nft-restore"); err != nil {
-		t.Fatal(err)
-	}
-	ns.Run("iptables-nft", "-P", "FORWARD", "DROP")
-	sync(t, m, single())
-	f.take()
-	for range 3 {
-		start := time.Now()
-		if r := sync(t, m, single()); len(r.Changes) > 0 {
-			t.Errorf("a quiet period changed %v", r.Changes)
+	inEachFamily(t, func(t *testing.T, f words) {
+		ns := nstest.New(t)
+		var ran forks
+		m := New(Options{NetNS: ns.Path(), OnExec: ran.note})
+		// 20,000 rules of kube-proxy's, in nat, which we have no business with.
+		var rules strings.Builder
+		rules.WriteString("*nat\n:KUBE-SERVICES - [0:0]\n")
+		for i := range 20000 {
+			rules.WriteString(f.in(fmt.Sprintf("-A KUBE-SERVICES -d 10.96.%d.%d/32 -p tcp -m tcp --dport 80 -j RETURN\n", i/256, i%256)))
 		}
-		want := []string{"iptables-nft -S -t filter", "nft -j list table inet weft"}
-		if got := f.take(); !slices.Equal(got, want) {
-			t.Errorf("a quiet period ran %q, want %q", got, want)
+		rules.WriteString("COMMIT\n")
+		if _, err := ns.Input(rules.String(), f.in("iptables-nft-restore")); err != nil {
+			t.Fatal(err)
 		}
-		t.Logf("a quiet period took %v", time.Since(start).Round(time.Millisecond))
-	}
+		ns.Run(f.in("iptables-nft"), "-P", "FORWARD", "DROP")
+		sync(t, m, f.single())
+		ran.take()
+		for range 3 {
+			start := time.Now()
+			if r := sync(t, m, f.single()); len(r.Changes) > 0 {
+				t.Errorf("a quiet period changed %v", r.Changes)
+			}
+			want := []string{f.in("iptables-nft -S -t filter"), "nft -j list table inet weft"}
+			if got := ran.take(); !slices.Equal(got, want) {
+				t.Errorf("a quiet period ran %q, want %q", got, want)
+			}
+			t.Logf("a quiet period took %v", time.Since(start).Round(time.Millisecond))
+		}
+	})
 }
 
 func TestM06AHeldLockDelaysOnlyTheLegacyRulesAndIsWaitedForWithABound(t *testing.T) {
-	ns := nstest.New(t)
-	ns.Run("iptables-legacy", "-w", "-P", "FORWARD", "DROP")
-	lock := filepath.Join(t.TempDir(), "xtables.lock")
-	t.Setenv("XTABLES_LOCKFILE", lock) // a lock of this test's own: the machine's is shared
-	held, err := os.OpenFile(lock, os.O_CREATE, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer held.Close()
-	if err := unix.Flock(int(held.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		t.Fatal(err)
-	}
-	m := manager(ns)
-	start := time.Now()
-	if _, err = m.Sync(context.Background(), single()); err == nil || !strings.Contains(err.Error(), "xtables lock") {
-		t.Fatalf("want the lock named, got %v", err)
-	}
-	if took := time.Since(start); took > 20*time.Second {
-		t.Errorf("the wait has no bound: %v", took)
-	}
-	if !strings.Contains(ns.NFT(), "masquerade fully-random") {
-		t.Error("the nft rules waited for a lock that is not theirs")
-	}
-	held.Close()
-	sync(t, m, single())
-	if err := differs(ns, single()); err != nil {
-		t.Error(err)
-	}
+	inEachFamily(t, func(t *testing.T, f words) {
+		ns := nstest.New(t)
+		ns.Run(f.in("iptables-legacy"), "-w", "-P", "FORWARD", "DROP")
+		lock := filepath.Join(t.TempDir(), "xtables.lock")
+		t.Setenv("XTABLES_LOCKFILE", lock) // a lock of this test's own: the machine's is shared
+		held, err := os.OpenFile(lock, os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer held.Close()
+		if err := unix.Flock(int(held.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			t.Fatal(err)
+		}
+		m := manager(ns)
+		start := time.Now()
+		if _, err = m.Sync(context.Background(), f.single()); err == nil || !strings.Contains(err.Error(), "xtables lock") {
+			t.Fatalf("want the lock named, got %v", err)
+		}
+		if took := time.Since(start); took > 20*time.Second {
+			t.Errorf("the wait has no bound: %v", took)
+		}
+		if !strings.Contains(ns.NFT(), "masquerade fully-random") {
+			t.Error("the nft rules waited for a lock that is not theirs")
+		}
+		held.Close()
+		sync(t, m, f.single())
+		if err := differs(ns, f.single()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestM08TheSourcePortIsKeptWhenRandomisingIsOff(t *testing.T) {
 	t.Parallel()
-	const flows = 500
-	w := newWorld(t)
-	c := nodeConfig(1)
-	m := manager(w.node[0])
-	for _, random := range []bool{false, true} {
-		c.RandomFully = random
-		sync(t, m, c)
-		kept := w.manyFlows(flows)
-		t.Logf("random-fully %v: %d of %d flows kept their port", random, kept, flows)
-		if !random && kept != flows {
-			t.Errorf("random-fully off: only %d of %d flows kept their port", kept, flows)
-		}
-		if random && kept > flows/10 {
-			t.Errorf("random-fully on: %d of %d flows kept their port", kept, flows)
-		}
-	}
-	// nft's own statistics have no word about it, but a clash would show as insert_failed of a CPU.
-	if text, err := exec.LookPath("conntrack"); err == nil {
-		for line := range strings.Lines(w.node[0].Run(text, "-S")) {
-			if strings.Contains(line, "insert_failed=") && !strings.Contains(line, "insert_failed=0 ") {
-				t.Errorf("flows were lost to a port clash: %s", line)
+	inEachFamily(t, func(t *testing.T, f words) {
+		const flows = 500
+		w := newWorld(t)
+		c := nodeConfig(1)
+		m := manager(w.node[0])
+		for _, random := range []bool{false, true} {
+			c.RandomFully = random
+			sync(t, m, c)
+			kept := w.manyFlows(f.Family, flows)
+			t.Logf("random-fully %v: %d of %d flows kept their port", random, kept, flows)
+			if !random && kept != flows {
+				t.Errorf("random-fully off: only %d of %d flows kept their port", kept, flows)
+			}
+			if random && kept > flows/10 {
+				t.Errorf("random-fully on: %d of %d flows kept their port", kept, flows)
 			}
 		}
-	}
+		// nft's own statistics have no word about it, but a clash would show as insert_failed of a CPU.
+		if text, err := exec.LookPath("conntrack"); err == nil {
+			for line := range strings.Lines(w.node[0].Run(text, "-S")) {
+				if strings.Contains(line, "insert_failed=") && !strings.Contains(line, "insert_failed=0 ") {
+					t.Errorf("flows were lost to a port clash: %s", line)
+				}
+			}
+		}
+	})
 }
 
 // manyFlows opens n flows from one pod to one address outside at once and counts those that arrive with their own port.
-func (w *world) manyFlows(n int) int {
+func (w *world) manyFlows(f subnet.Family, n int) int {
 	w.t.Helper()
 	conns := make([]net.Conn, n)
 	for i := range conns {
 		var err error
-		if conns[i], err = w.pods["pod-a"].Dial("udp", netip.AddrPortFrom(addrs(0)["outside"], echoPort), time.Second); err != nil {
+		if conns[i], err = w.pods["pod-a"].Dial("udp", netip.AddrPortFrom(addrs(f)["outside"], echoPort), time.Second); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -341,9 +350,13 @@ func (w *world) manyFlows(n int) int {
 }
 
 // port is the UDP destination port of a captured frame; 0 for everything else.
-func port(f []byte) uint16 {
-	if len(f) < 38 || f[12] != 8 || f[13] != 0 || f[23] != unix.IPPROTO_UDP {
+func port(frame []byte) uint16 {
+	header, proto := 20, 23
+	if source(frame).Is6() {
+		header, proto = 40, 20
+	}
+	if !source(frame).IsValid() || len(frame) < 14+header+4 || frame[proto] != unix.IPPROTO_UDP {
 		return 0
 	}
-	return binary.BigEndian.Uint16(f[36:38])
+	return binary.BigEndian.Uint16(frame[14+header+2:])
 }

@@ -13,7 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/nstest"
+	"github.com/weft-cni/weft/tests/terms"
 )
 
 func TestTheRealNFTAcceptsEveryRulesetAndListsItAsWanted(t *testing.T) {
@@ -40,10 +42,10 @@ func TestTheRealNFTAcceptsEveryRulesetAndListsItAsWanted(t *testing.T) {
 }
 
 // tracked lists the connections to the overlay's ports that a node tracks.
-func tracked(t *testing.T, n *nstest.NS) string {
+func (f words) tracked(t *testing.T, n *nstest.NS) string {
 	t.Helper()
 	var out strings.Builder
-	for line := range strings.Lines(n.Run("conntrack", "-L", "-p", "udp")) {
+	for line := range strings.Lines(n.Run("conntrack", "-L", "-f", strings.ToLower(f.String()), "-p", "udp")) {
 		if strings.Contains(line, "dport=4789") || strings.Contains(line, "dport=8472") {
 			out.WriteString(line)
 		}
@@ -53,68 +55,74 @@ func tracked(t *testing.T, n *nstest.NS) string {
 
 func TestEncapsulatedPacketsAreNotTrackedAndOtherVXLANIs(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	podB := netip.AddrPortFrom(addrs(0)["pod-b"], echoPort)
-	for _, n := range w.node { // a rule that needs it makes the kernel track
-		n.SetNFT("table ip t { chain c { type filter hook forward priority 0; ct state new accept; }; }\n")
-	}
-	if !w.arrives("pod-a", podB) || tracked(t, w.node[0]) == "" {
-		t.Fatal("encapsulated packets are not tracked even without our rules: the test shows nothing")
-	}
-	for i, n := range w.node {
-		sync(t, manager(n), nodeConfig(i+1))
-		n.Run("conntrack", "-F")
-	}
-	if !w.arrives("pod-a", podB) || !w.arrives("pod-b", netip.AddrPortFrom(addrs(0)["pod-a"], echoPort)) {
-		t.Fatal("the pods do not reach each other")
-	}
-	for i, n := range w.node {
-		if text := tracked(t, n); text != "" {
-			t.Errorf("node %d tracks\n%s", i+1, text)
+	inEachFamily(t, func(t *testing.T, f words) {
+		w := newWorld(t)
+		podB := netip.AddrPortFrom(addrs(f.Family)["pod-b"], echoPort)
+		for _, n := range w.node { // a rule that needs it makes the kernel track
+			n.SetNFT("table inet t { chain c { type filter hook forward priority 0; ct state new accept; }; }\n")
 		}
-	}
-	// A pod that talks VXLAN to the outside is a client like any other: tracked, and masqueraded.
-	w.outside.UDPEcho(netip.MustParseAddrPort("192.168.50.3:4789"))
-	got, err := seen(w.pods["pod-a"], netip.Addr{}, netip.MustParseAddrPort("192.168.50.3:4789"))
-	if err != nil || got.Addr() != addrs(0)["node"] {
-		t.Errorf("a pod's own packets to port 4789 arrive from %v (%v)", got, err)
-	}
+		if !w.arrives("pod-a", podB) || f.tracked(t, w.node[0]) == "" {
+			t.Fatal("encapsulated packets are not tracked even without our rules: the test shows nothing")
+		}
+		for i, n := range w.node {
+			sync(t, manager(n), nodeConfig(i+1))
+			n.Run("conntrack", "-F")
+		}
+		if !w.arrives("pod-a", podB) || !w.arrives("pod-b", netip.AddrPortFrom(addrs(f.Family)["pod-a"], echoPort)) {
+			t.Fatal("the pods do not reach each other")
+		}
+		for i, n := range w.node {
+			if text := f.tracked(t, n); text != "" {
+				t.Errorf("node %d tracks\n%s", i+1, text)
+			}
+		}
+		// A pod that talks VXLAN to the outside is a client like any other: tracked, and masqueraded.
+		w.outside.UDPEcho(f.at("192.168.50.3:4789"))
+		got, err := seen(w.pods["pod-a"], netip.Addr{}, f.at("192.168.50.3:4789"))
+		if err != nil || got.Addr() != addrs(f.Family)["node"] {
+			t.Errorf("a pod's own packets to port 4789 arrive from %v (%v)", got, err)
+		}
+	})
 }
 
 func TestOneDeviceHearsPeersOnTwoPorts(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	// Node 2 is flannel, on 8472, and sends there; node 1 hears 4789 only, and knows where node 2 listens.
-	w.node[1].IP("link del flannel.1")
-	w.overlay(w.node[1], 2, 1, 8472)
-	w.node[0].Bridge("fdb replace 02:00:00:00:00:02 dev flannel.1 dst 192.168.50.2 port 8472")
-	c := nodeConfig(1)
-	m := manager(w.node[0])
-	sync(t, m, c)
-	podA, podB := netip.AddrPortFrom(addrs(0)["pod-a"], echoPort), netip.AddrPortFrom(addrs(0)["pod-b"], echoPort)
-	if w.quick("pod-b", podA) {
-		t.Fatal("node 1 hears port 8472 without a rule: the test shows nothing")
-	}
-	c.Peers = []netip.AddrPort{netip.MustParseAddrPort("192.168.50.2:8472")}
-	sync(t, m, c)
-	w.node[0].Run("conntrack", "-F")
-	if !w.arrives("pod-b", podA) || !w.arrives("pod-a", podB) {
-		t.Errorf("the nodes do not hear each other:\n%s", w.node[0].NFT())
-	}
-	if text := tracked(t, w.node[0]); text != "" {
-		t.Errorf("tracked, though rewritten:\n%s", text)
-	}
-	// TCP with full segments crosses as well: checksums survive the rewrite.
-	w.pods["pod-b"].TCPEcho(netip.AddrPortFrom(podB.Addr(), 7008))
-	if err := bulk(w.pods["pod-a"], netip.AddrPortFrom(podB.Addr(), 7008), 1<<20); err != nil {
-		t.Error(err)
-	}
-	// Once node 2 has moved, the rule goes.
-	c.Peers = []netip.AddrPort{netip.MustParseAddrPort("192.168.50.2:4789")}
-	sync(t, m, c)
-	if strings.Contains(w.node[0].NFT(), "8472") {
-		t.Errorf("the old port is still named:\n%s", w.node[0].NFT())
-	}
+	inEachFamily(t, func(t *testing.T, f words) {
+		w := newWorld(t)
+		// Node 2 is flannel, on 8472, and sends there; node 1 hears 4789 only, and knows where node 2 listens.
+		for _, other := range subnet.Families() {
+			w.node[1].IP("link del " + terms.In(other, "flannel.1"))
+		}
+		w.overlay(w.node[1], 2, 1, 8472)
+		w.node[0].Bridge(f.in("fdb replace 02:00:00:00:00:02 dev flannel.1 dst 192.168.50.2 port 8472"))
+		c := nodeConfig(1)
+		m := manager(w.node[0])
+		sync(t, m, c)
+		podA, podB := netip.AddrPortFrom(addrs(f.Family)["pod-a"], echoPort), netip.AddrPortFrom(addrs(f.Family)["pod-b"], echoPort)
+		if w.quick("pod-b", podA) {
+			t.Fatal("node 1 hears port 8472 without a rule: the test shows nothing")
+		}
+		c.Peers = []netip.AddrPort{f.at("192.168.50.2:8472")}
+		sync(t, m, c)
+		w.node[0].Run("conntrack", "-F")
+		if !w.arrives("pod-b", podA) || !w.arrives("pod-a", podB) {
+			t.Errorf("the nodes do not hear each other:\n%s", w.node[0].NFT())
+		}
+		if text := f.tracked(t, w.node[0]); text != "" {
+			t.Errorf("tracked, though rewritten:\n%s", text)
+		}
+		// TCP with full segments crosses as well: checksums survive the rewrite.
+		w.pods["pod-b"].TCPEcho(netip.AddrPortFrom(podB.Addr(), 7008))
+		if err := bulk(w.pods["pod-a"], netip.AddrPortFrom(podB.Addr(), 7008), 1<<20); err != nil {
+			t.Error(err)
+		}
+		// Once node 2 has moved, the rule goes.
+		c.Peers = []netip.AddrPort{f.at("192.168.50.2:4789")}
+		sync(t, m, c)
+		if strings.Contains(w.node[0].NFT(), "8472") {
+			t.Errorf("the old port is still named:\n%s", w.node[0].NFT())
+		}
+	})
 }
 
 // bulk sends and receives so many bytes over TCP.
@@ -139,94 +147,103 @@ func bulk(from *nstest.NS, to netip.AddrPort, size int) error {
 
 func TestX02OnlyAnnouncedPeersMayEncapsulate(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	podA := netip.AddrPortFrom(addrs(0)["pod-a"], echoPort)
-	c := nodeConfig(1)
-	m := manager(w.node[0])
-	sync(t, m, c)
-	sync(t, manager(w.node[1]), nodeConfig(2))
-	// The outside host makes itself a device with the right VNI and MAC: an intruder.
-	w.outside.IP("link add evil type vxlan id 1 local 192.168.50.3 dev eth0 dstport 4789 nolearning")
-	w.outside.IP("link set evil up")
-	w.outside.Bridge("fdb add 02:00:00:00:00:01 dev evil dst 192.168.50.1")
-	w.outside.IP("addr add 10.244.9.9/32 dev evil")
-	w.outside.IP("neigh add 10.244.9.8 lladdr 02:00:00:00:00:01 dev evil nud permanent")
-	w.outside.IP("route replace 10.244.1.0/24 via 10.244.9.8 dev evil onlink")
-	capture := w.pods["pod-a"].Capture("eth0")
-	intrude := func() {
-		conn, err := w.outside.Dial("udp", podA, time.Second)
-		if err != nil {
-			t.Fatal(err)
+	inEachFamily(t, func(t *testing.T, f words) {
+		w := newWorld(t)
+		podA := netip.AddrPortFrom(addrs(f.Family)["pod-a"], echoPort)
+		c := nodeConfig(1)
+		m := manager(w.node[0])
+		sync(t, m, c)
+		sync(t, manager(w.node[1]), nodeConfig(2))
+		// The outside host makes itself a device with the right VNI and MAC: an intruder.
+		w.outside.IP(f.in("link add evil type vxlan id 1 local 192.168.50.3 dev eth0 dstport 4789 nolearning"))
+		w.outside.IP(f.in("link set evil up"))
+		w.outside.Bridge(f.in("fdb add 02:00:00:00:00:01 dev evil dst 192.168.50.1"))
+		w.outside.IP(f.in("addr add 10.244.9.9/32 dev evil"))
+		w.outside.IP(f.in("neigh add 10.244.9.8 lladdr 02:00:00:00:00:01 dev evil nud permanent"))
+		w.outside.IP(f.in("route replace 10.244.1.0/24 via 10.244.9.8 dev evil onlink"))
+		capture := w.pods["pod-a"].Capture("eth0")
+		intrude := func() {
+			conn, err := w.outside.Dial("udp", podA, time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = conn.Write([]byte("evil"))
 		}
-		_, _ = conn.Write([]byte("evil"))
-	}
-	arrived := func() int {
-		return capture.Count(func(f []byte) bool { return port(f) == echoPort && strings.HasSuffix(string(f), "evil") })
-	}
-	nstest.Eventually(t, 5*time.Second, func() error {
-		intrude()
-		if arrived() == 0 {
-			return fmt.Errorf("the intruder's packet does not arrive without anti-spoofing: the test shows nothing")
+		arrived := func() int {
+			return capture.Count(func(frame []byte) bool { return port(frame) == echoPort && strings.HasSuffix(string(frame), "evil") })
 		}
-		return nil
+		nstest.Eventually(t, 5*time.Second, func() error {
+			intrude()
+			if arrived() == 0 {
+				return fmt.Errorf("the intruder's packet does not arrive without anti-spoofing: the test shows nothing")
+			}
+			return nil
+		})
+		c.AntiSpoof = true
+		c.Peers = []netip.AddrPort{f.at("192.168.50.2:4789")}
+		sync(t, m, c)
+		before := arrived()
+		for range 5 {
+			intrude()
+		}
+		if !w.arrives("pod-b", podA) { // a peer passes, and its answer comes after whatever the intruder sent
+			t.Error("a peer is shut out")
+		}
+		if n := arrived() - before; n > 0 {
+			t.Errorf("%d packets of the intruder arrived", n)
+		}
+		// A peer that leaves is shut out, and one that comes is let in: one element each, no rewrite.
+		c.Peers = nil
+		r := sync(t, m, c)
+		if len(r.Changes) != 1 || !strings.Contains(r.Changes[0], f.in("set peers-ipv4 has 192.168.50.2")) || w.quick("pod-b", podA) {
+			t.Errorf("a peer that left: %v", r.Changes)
+		}
 	})
-	c.AntiSpoof = true
-	c.Peers = []netip.AddrPort{netip.MustParseAddrPort("192.168.50.2:4789")}
-	sync(t, m, c)
-	before := arrived()
-	for range 5 {
-		intrude()
-	}
-	if !w.arrives("pod-b", podA) { // a peer passes, and its answer comes after whatever the intruder sent
-		t.Error("a peer is shut out")
-	}
-	if n := arrived() - before; n > 0 {
-		t.Errorf("%d packets of the intruder arrived", n)
-	}
-	// A peer that leaves is shut out, and one that comes is let in: one element each, no rewrite.
-	c.Peers = nil
-	r := sync(t, m, c)
-	if len(r.Changes) != 1 || !strings.Contains(r.Changes[0], "set peers-ipv4 has 192.168.50.2") || w.quick("pod-b", podA) {
-		t.Errorf("a peer that left: %v", r.Changes)
-	}
 }
 
 func TestARuleThatAcceptsThePortByStateNewKeepsItsPacketsTracked(t *testing.T) {
 	t.Parallel()
-	for _, engine := range engineNames {
-		w := newWorld(t)
-		n := w.node[0]
-		xt(n, engine, "-A", "INPUT", "-p", "udp", "-m", "state", "--state", "NEW", "-m", "udp", "--dport", "4789", "-j", "ACCEPT")
-		xt(n, engine, "-A", "INPUT", "-p", "udp", "--dport", "4789", "-j", "REJECT")
-		xt(n, engine, "-A", "OUTPUT", "-p", "udp", "-m", "state", "--state", "NEW,ESTABLISHED", "-j", "ACCEPT")
-		xt(n, engine, "-P", "OUTPUT", "DROP")
-		sync(t, manager(n), nodeConfig(1))
-		sync(t, manager(w.node[1]), nodeConfig(2))
-		a := addrs(0)
-		if !w.arrives("pod-b", netip.AddrPortFrom(a["pod-a"], echoPort)) || !w.arrives("pod-a", netip.AddrPortFrom(a["pod-b"], echoPort)) {
-			t.Errorf("%s: encapsulated packets do not pass a rule that flannel's passed", engine)
+	inEachFamily(t, func(t *testing.T, f words) {
+		for _, engine := range engineNames {
+			w := newWorld(t)
+			n := w.node[0]
+			f.xt(n, engine, "-A", "INPUT", "-p", "udp", "-m", "state", "--state", "NEW", "-m", "udp", "--dport", "4789", "-j", "ACCEPT")
+			f.xt(n, engine, "-A", "INPUT", "-p", "udp", "--dport", "4789", "-j", "REJECT")
+			f.xt(n, engine, "-A", "OUTPUT", "-p", "udp", "-m", "state", "--state", "NEW,ESTABLISHED", "-j", "ACCEPT")
+			if f.Family == subnet.IPv6 { // whose neighbours are found by what passes OUTPUT
+				f.xt(n, engine, "-A", "OUTPUT", "-p", "icmpv6", "-j", "ACCEPT")
+			}
+			f.xt(n, engine, "-P", "OUTPUT", "DROP")
+			sync(t, manager(n), nodeConfig(1))
+			sync(t, manager(w.node[1]), nodeConfig(2))
+			a := addrs(f.Family)
+			if !w.arrives("pod-b", netip.AddrPortFrom(a["pod-a"], echoPort)) || !w.arrives("pod-a", netip.AddrPortFrom(a["pod-b"], echoPort)) {
+				t.Errorf("%s: encapsulated packets do not pass a rule that flannel's passed", engine)
+			}
 		}
-	}
+	})
 }
 
 func TestATableOfNFTThatTakesThePortByStateNewKeepsItsPacketsTracked(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	n := w.node[0]
-	n.SetNFT("table inet filter { chain input { type filter hook input priority 0; policy drop; ct state established accept\nmeta l4proto { icmp, icmpv6 } accept\n" +
-		"udp dport 4789 ct state new accept\n }; }\n")
-	m := manager(n)
-	for range 2 {
-		sync(t, m, nodeConfig(1))
-	}
-	sync(t, manager(w.node[1]), nodeConfig(2))
-	if !w.arrives("pod-b", netip.AddrPortFrom(addrs(0)["pod-a"], echoPort)) {
-		t.Error("encapsulated packets do not pass a rule that flannel's passed")
-	}
-	n.Run("nft", "delete", "table", "inet", "filter")
-	if sync(t, m, nodeConfig(1)); !strings.Contains(n.NFT(), "notrack") {
-		t.Error("the rule is gone, and packets are still tracked")
-	}
+	inEachFamily(t, func(t *testing.T, f words) {
+		w := newWorld(t)
+		n := w.node[0]
+		n.SetNFT("table inet filter { chain input { type filter hook input priority 0; policy drop; ct state established accept\nmeta l4proto { icmp, icmpv6 } accept\n" +
+			"udp dport 4789 ct state new accept\n }; }\n")
+		m := manager(n)
+		for range 2 {
+			sync(t, m, nodeConfig(1))
+		}
+		sync(t, manager(w.node[1]), nodeConfig(2))
+		if !w.arrives("pod-b", netip.AddrPortFrom(addrs(f.Family)["pod-a"], echoPort)) {
+			t.Error("encapsulated packets do not pass a rule that flannel's passed")
+		}
+		n.Run("nft", "delete", "table", "inet", "filter")
+		if sync(t, m, nodeConfig(1)); !strings.Contains(n.NFT(), "notrack") {
+			t.Error("the rule is gone, and packets are still tracked")
+		}
+	})
 }
 
 // firewalld is the skeleton of what firewalld 1.3 writes, with the rules that matter.
@@ -250,102 +267,110 @@ const firewalld = `table inet firewalld {
 `
 
 func TestM16FirewalldsRejectIsNamedUntilItIsCured(t *testing.T) {
-	ns := nstest.New(t)
-	m := manager(ns)
-	if r := sync(t, m, single()); len(r.Problems) > 0 {
-		t.Fatalf("problems on a clean host: %q", r.Problems)
-	}
-	ns.SetNFT(fmt.Sprintf(firewalld, "", ""))
-	r := sync(t, m, single())
-	all := strings.Join(r.Problems, "\n")
-	for _, want := range []string{"--zone=trusted --add-source=10.244.0.0/16", "--add-port=4789/udp"} {
-		if !strings.Contains(all, want) {
-			t.Errorf("%q is missing in\n%s", want, all)
+	inEachFamily(t, func(t *testing.T, f words) {
+		ns := nstest.New(t)
+		m := manager(ns)
+		if r := sync(t, m, f.single()); len(r.Problems) > 0 {
+			t.Fatalf("problems on a clean host: %q", r.Problems)
 		}
-	}
-	if len(r.Changes) > 0 {
-		t.Errorf("naming a problem changed %q", r.Changes)
-	}
-	ns.Run("nft", "delete", "table", "inet", "firewalld")
-	ns.SetNFT(fmt.Sprintf(firewalld, "ct state { new, untracked } udp dport 4789 accept", "ip saddr 10.244.0.0/16 accept"))
-	if r := sync(t, m, single()); len(r.Problems) > 0 {
-		t.Errorf("cured, and still: %q", r.Problems)
-	}
+		ns.SetNFT(fmt.Sprintf(firewalld, "", ""))
+		r := sync(t, m, f.single())
+		all := strings.Join(r.Problems, "\n")
+		for _, want := range []string{f.in("--zone=trusted --add-source=10.244.0.0/16"), "--add-port=4789/udp"} {
+			if !strings.Contains(all, want) {
+				t.Errorf("%q is missing in\n%s", want, all)
+			}
+		}
+		if len(r.Changes) > 0 {
+			t.Errorf("naming a problem changed %q", r.Changes)
+		}
+		ns.Run("nft", "delete", "table", "inet", "firewalld")
+		ns.SetNFT(fmt.Sprintf(firewalld, "ct state { new, untracked } udp dport 4789 accept", f.in("ip saddr 10.244.0.0/16 accept")))
+		if r := sync(t, m, f.single()); len(r.Problems) > 0 {
+			t.Errorf("cured, and still: %q", r.Problems)
+		}
+	})
 }
 
 func TestM01DoubledAndMisplacedRulesInTheTableAreReplaced(t *testing.T) {
-	ns := nstest.New(t)
-	m := manager(ns)
-	sync(t, m, single())
-	right := ns.NFT()
-	for _, spoil := range []string{
-		"insert rule inet weft postrouting ip saddr 10.244.0.0/16 masquerade",
-		"add rule inet weft postrouting ip daddr 10.244.0.0/16 masquerade fully-random comment \"remote pods answer to this node, not past it #a05c93bc\"",
-		"flush chain inet weft postrouting",
-		"delete chain inet weft outbound; add chain inet weft outbound { type filter hook output priority 0; }",
-		"add element inet weft exclude-ipv4 { 198.51.100.0/24 }",
-		"add map inet weft m { type ipv4_addr : verdict; }",
-	} {
-		ns.SetNFT(spoil + "\n")
-		if r := sync(t, m, single()); len(r.Changes) == 0 {
-			t.Errorf("%s: nothing was changed", spoil)
+	inEachFamily(t, func(t *testing.T, f words) {
+		ns := nstest.New(t)
+		m := manager(ns)
+		sync(t, m, f.single())
+		right := ns.NFT()
+		for _, spoil := range []string{
+			"insert rule inet weft postrouting ip saddr 10.244.0.0/16 masquerade",
+			"add rule inet weft postrouting ip daddr 10.244.0.0/16 masquerade fully-random comment \"remote pods answer to this node, not past it #a05c93bc\"",
+			"flush chain inet weft postrouting",
+			"delete chain inet weft outbound; add chain inet weft outbound { type filter hook output priority 0; }",
+			"add element inet weft exclude-ipv4 { 198.51.100.0/24 }",
+			"add map inet weft m { type ipv4_addr : verdict; }",
+		} {
+			ns.SetNFT(f.in(spoil) + "\n")
+			if r := sync(t, m, f.single()); len(r.Changes) == 0 {
+				t.Errorf("%s: nothing was changed", spoil)
+			}
+			if d := cmp.Diff(right, ns.NFT()); d != "" {
+				t.Errorf("%s:\n%s", spoil, d)
+			}
 		}
-		if d := cmp.Diff(right, ns.NFT()); d != "" {
-			t.Errorf("%s:\n%s", spoil, d)
-		}
-	}
+	})
 }
 
 func TestM11ExcludedDestinationsChangeLiveAndOneElementAtATime(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	m := manager(w.node[0])
-	c := nodeConfig(1)
-	c.Exclude = nil
-	sync(t, m, c)
-	excluded := netip.AddrPortFrom(addrs(0)["excluded"], echoPort)
-	for _, tc := range []struct {
-		exclude, want string
-	}{
-		{"", "192.168.50.1"}, {"192.0.2.10/32", "10.244.1.5"}, {"192.0.2.0/24 192.0.2.10/32", "10.244.1.5"}, {"192.0.3.0/24", "192.168.50.1"},
-		{"0.0.0.0/0 192.0.2.0/24", "10.244.1.5"}, {"192.0.2.0/25 192.0.2.128/25 ::/0", "10.244.1.5"}, {"", "192.168.50.1"},
-	} {
+	inEachFamily(t, func(t *testing.T, f words) {
+		w := newWorld(t)
+		m := manager(w.node[0])
+		c := nodeConfig(1)
 		c.Exclude = nil
-		for _, p := range strings.Fields(tc.exclude) {
-			c.Exclude = append(c.Exclude, netip.MustParsePrefix(p))
-		}
-		r := sync(t, m, c)
-		if got, err := seen(w.pods["pod-a"], netip.Addr{}, excluded); err != nil || got.Addr().String() != tc.want {
-			t.Errorf("exclude %q: seen %v (%v), want %s; changed %q", tc.exclude, got, err, tc.want, r.Changes)
-		}
-		if node := netip.AddrPortFrom(addrs(0)["node2"], echoPort); strings.Contains(tc.exclude, "0.0.0.0/0") {
-			if got, err := seen(w.pods["pod-a"], netip.Addr{}, node); err != nil || got.Addr().String() != "10.244.1.5" {
-				t.Errorf("another node sees %v (%v)", got, err)
+		sync(t, m, c)
+		excluded := netip.AddrPortFrom(addrs(f.Family)["excluded"], echoPort)
+		for _, tc := range []struct {
+			exclude, want string
+		}{
+			{"", "192.168.50.1"}, {"192.0.2.10/32", "10.244.1.5"}, {"192.0.2.0/24 192.0.2.10/32", "10.244.1.5"}, {"192.0.3.0/24", "192.168.50.1"},
+			{"0.0.0.0/0 192.0.2.0/24", "10.244.1.5"}, {"192.0.2.0/25 192.0.2.128/25 ::/0", "10.244.1.5"}, {"", "192.168.50.1"},
+		} {
+			c.Exclude = nil
+			for _, p := range strings.Fields(f.in(tc.exclude)) {
+				c.Exclude = append(c.Exclude, netip.MustParsePrefix(p))
+			}
+			r := sync(t, m, c)
+			if got, err := seen(w.pods["pod-a"], netip.Addr{}, excluded); err != nil || got.Addr() != f.addr(tc.want) {
+				t.Errorf("exclude %q: seen %v (%v), want %s; changed %q", tc.exclude, got, err, tc.want, r.Changes)
+			}
+			if node := netip.AddrPortFrom(addrs(f.Family)["node2"], echoPort); strings.Contains(tc.exclude, "0.0.0.0/0") {
+				if got, err := seen(w.pods["pod-a"], netip.Addr{}, node); err != nil || got.Addr() != f.addr("10.244.1.5") {
+					t.Errorf("another node sees %v (%v)", got, err)
+				}
+			}
+			for _, text := range r.Changes {
+				if !strings.Contains(text, "set exclude-") {
+					t.Errorf("exclude %q: %s", tc.exclude, text)
+				}
 			}
 		}
-		for _, text := range r.Changes {
-			if !strings.Contains(text, "set exclude-") {
-				t.Errorf("exclude %q: %s", tc.exclude, text)
-			}
-		}
-	}
+	})
 }
 
 func TestAnElementThatWentBeforeItCouldBeRemovedCostsARewrite(t *testing.T) {
-	ns := nstest.New(t)
-	m := manager(ns)
-	c := single()
-	c.Exclude = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
-	sync(t, m, c)
-	c.Exclude = nil
-	p := m.survey(context.Background(), c, scope{})
-	ns.Run("nft", "flush", "set", "inet", "weft", "exclude-ipv4") // between our look and our write
-	if _, err := m.apply(context.Background(), p); err != nil {
-		t.Error(err)
-	}
-	if err := differs(ns, c); err != nil {
-		t.Error(err)
-	}
+	inEachFamily(t, func(t *testing.T, f words) {
+		ns := nstest.New(t)
+		m := manager(ns)
+		c := f.single()
+		c.Exclude = []netip.Prefix{f.prefix("192.0.2.0/24")}
+		sync(t, m, c)
+		c.Exclude = nil
+		p := m.survey(context.Background(), c, scope{})
+		ns.Run("nft", "flush", "set", "inet", "weft", f.in("exclude-ipv4")) // between our look and our write
+		if _, err := m.apply(context.Background(), p); err != nil {
+			t.Error(err)
+		}
+		if err := differs(ns, c); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestManyNodesLiveInOneProcess(t *testing.T) {

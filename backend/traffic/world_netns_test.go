@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/tests/lane"
 	"github.com/weft-cni/weft/tests/nstest"
+	"github.com/weft-cni/weft/tests/terms"
 )
 
 // world is two nodes with VXLAN between them, two pods on the first and one on the second, and a host outside that routes
@@ -35,7 +37,7 @@ func addrs(f subnet.Family) map[string]netip.Addr {
 		},
 		{
 			"pod-a": "fd00:244:0:1::5", "pod-a2": "fd00:244:0:1::6", "pod-b": "fd00:244:0:2::7", "node": "fd00:50::1", "node2": "fd00:50::2",
-			"outside": "fd00:50::3", "excluded": "fd00:c0::10", "bridge": "fd00:244:0:1::1", "tunnel": "fd00:244:0:1::", "vip": "fd00:96::10", "vip2": "fd00:96::11",
+			"outside": "fd00:50::3", "excluded": "fd00:c0::a", "bridge": "fd00:244:0:1::1", "tunnel": "fd00:244:0:1::", "vip": "fd00:96::10", "vip2": "fd00:96::11",
 		},
 	}[f]
 	out := map[string]netip.Addr{}
@@ -73,13 +75,13 @@ func newWorld(t *testing.T) *world {
 	}
 	a4, a6 := addrs(subnet.IPv4), addrs(subnet.IPv6)
 	for name, at := range map[string]int{"pod-a": 0, "pod-a2": 0, "pod-b": 1} {
-		w.pods[name] = w.node[at].Pod(1450, netip.PrefixFrom(a4[name], 24), netip.PrefixFrom(a6[name], 64))
+		w.pods[name] = w.node[at].Pod(1430, netip.PrefixFrom(a4[name], 24), netip.PrefixFrom(a6[name], 64))
 	}
 	for i, n := range w.node {
 		w.overlay(n, i+1, 2-i, 4789)
 	}
 	w.outside.IP("addr add 192.0.2.10/32 dev lo")
-	w.outside.IP("addr add fd00:c0::10/128 dev lo nodad")
+	w.outside.IP("addr add fd00:c0::a/128 dev lo nodad")
 	for _, f := range subnet.Families() {
 		a := addrs(f)
 		for node := 1; node <= 2; node++ {
@@ -99,14 +101,15 @@ func newWorld(t *testing.T) *world {
 // overlay gives node i its VXLAN device with one peer j, the way the daemon programs it.
 func (w *world) overlay(n *nstest.NS, i, j int, port int) {
 	w.t.Helper()
-	n.IP(fmt.Sprintf("link add flannel.1 address 02:00:00:00:00:0%d mtu 1450 type vxlan id 1 local 192.168.50.%d dev eth0 dstport %d nolearning", i, i, port))
-	n.IP("link set flannel.1 up")
-	n.Bridge(fmt.Sprintf("fdb add 02:00:00:00:00:0%d dev flannel.1 dst 192.168.50.%d", j, j))
 	for _, f := range subnet.Families() {
+		a, device, mtu := [2]netip.Addr{addrs(f)["node"], addrs(f)["node2"]}, terms.In(f, "flannel.1"), [2]int{1450, 1430}[f]
+		n.IP(fmt.Sprintf("link add %s address 02:00:00:00:00:0%d mtu %d type vxlan id 1 local %s dev eth0 dstport %d nolearning", device, i, mtu, a[i-1], port))
+		n.IP("link set " + device + " up")
+		n.Bridge(fmt.Sprintf("fdb add 02:00:00:00:00:0%d dev %s dst %s", j, device, a[j-1]))
 		own, peer := podPrefix(f, i).Addr(), podPrefix(f, j)
-		n.IP(fmt.Sprintf("addr add %s/%d dev flannel.1%s", own, own.BitLen(), map[bool]string{true: " nodad"}[own.Is6()]))
-		n.IP(fmt.Sprintf("neigh add %s lladdr 02:00:00:00:00:0%d dev flannel.1 nud permanent", peer.Addr(), j))
-		n.IP(fmt.Sprintf("route add %s via %s dev flannel.1 onlink", peer, peer.Addr()))
+		n.IP(fmt.Sprintf("addr add %s/%d dev %s%s", own, own.BitLen(), device, map[bool]string{true: " nodad"}[own.Is6()]))
+		n.IP(fmt.Sprintf("neigh add %s lladdr 02:00:00:00:00:0%d dev %s nud permanent", peer.Addr(), j, device))
+		n.IP(fmt.Sprintf("route add %s via %s dev %s onlink", peer, peer.Addr(), device))
 	}
 }
 
@@ -139,6 +142,51 @@ func seen(from *nstest.NS, bind netip.Addr, to netip.AddrPort) (netip.AddrPort, 
 			return netip.AddrPort{}, err
 		}
 	}
+}
+
+// words is the family that a test is about. Tests speak of IPv4; in, addr, at and prefix put that into the family's terms, with
+// the addresses that the Configs of the tests have.
+type words struct{ subnet.Family }
+
+func (f words) in(text string) string {
+	if f.Family == subnet.IPv4 {
+		return text
+	}
+	return strings.NewReplacer("fd00:10:244::", "fd00:244::", "fd00:10:244:", "fd00:244:0:", "fd00:192:0:2::", "fd00:c0::").Replace(terms.In(f.Family, text))
+}
+
+func (f words) addr(text string) netip.Addr     { return netip.MustParseAddr(f.in(text)) }
+func (f words) prefix(text string) netip.Prefix { return netip.MustParsePrefix(f.in(text)) }
+
+func (f words) at(text string) netip.AddrPort {
+	at := netip.MustParseAddrPort(text)
+	return netip.AddrPortFrom(f.addr(at.Addr().String()), at.Port())
+}
+
+// single is a cluster of this family alone.
+func (f words) single() Config {
+	c := cluster()
+	c.Nets[1-f.Family], c.Exclude = Net{}, nil
+	return c
+}
+
+// inEachFamily runs a test for each family of the lane.
+func inEachFamily(t *testing.T, test func(t *testing.T, f words)) {
+	t.Helper()
+	for _, f := range lane.Of(t).Families() {
+		t.Run(f.String(), func(t *testing.T) { test(t, words{f}) })
+	}
+}
+
+// source is the address that a captured frame comes from, if it is IP.
+func source(frame []byte) netip.Addr {
+	switch {
+	case len(frame) >= 34 && frame[12] == 8 && frame[13] == 0:
+		return netip.AddrFrom4([4]byte(frame[26:30]))
+	case len(frame) >= 54 && frame[12] == 0x86 && frame[13] == 0xdd:
+		return netip.AddrFrom16([16]byte(frame[22:38]))
+	}
+	return netip.Addr{}
 }
 
 // manager is a Manager for a namespace.

@@ -14,7 +14,7 @@ import (
 
 // words finds what is different in the families' terms. What begins with fd00:: is "an address of the other family".
 var words = regexp.MustCompile(`fd00::\d+|\b0a(:[0-9a-f]{2}){5}\b|\b\d+(\.\d+){3}(/\d+)?\b|\bflannel\.\d+|^(ip )?(route|neigh)\b|` +
-	`\bip (nat|daddr|saddr)\b|\biptables-|\bpeers-ipv4\b|\bexclude-ipv4\b|^-4 |\s-4\s`)
+	`\bip (nat|filter|daddr|saddr)\b|\biptables-|\bpeers-ipv4\b|\bexclude-ipv4\b|^-4 |\s-4\s`)
 
 // deviceMTU is how a line about one of our devices begins.
 var deviceMTU = regexp.MustCompile(`(?m)^(flannel\S* \w+ mtu )(\d+)`)
