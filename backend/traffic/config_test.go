@@ -34,7 +34,7 @@ func TestValidateNamesEachMistake(t *testing.T) {
 
 func TestValidateReportsAllMistakesAtOnce(t *testing.T) {
 	c := cluster()
-	c.ForwardPlace, c.AntiSpoof, c.Port = "x", true, 0
+	c.ForwardPlace, c.Exclude = "x", append(c.Exclude, netip.Prefix{})
 	if err := c.Validate(); err == nil || strings.Count(err.Error(), "\n") != 1 {
 		t.Errorf("want two lines, got %v", err)
 	}

@@ -66,6 +66,24 @@ func TestM10M11M12TheSourceOfEveryFlowIsAsTheTableSays(t *testing.T) {
 	w.check(flows)
 }
 
+// S-05: public IPv6 ranges are routed by the network outside, and so may IPv4's be.
+func TestS05OneFamilyKeepsItsSourceAndTheOtherIsMasqueraded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	outside := []flow{{from: "pod-a", to: "outside", want: "node"}, {from: "node", bind: "node", to: "pod-b", want: "node"}}
+	kept := []flow{{from: "pod-a", to: "outside", want: "own"}, {from: "pod-a", to: "node2", want: "own"}, {from: "outside", to: "pod-a", want: "own"}}
+	for _, f := range subnet.Families() {
+		for i, n := range w.node {
+			c := nodeConfig(i + 1)
+			c.Nets[f].KeepSource = true
+			sync(t, manager(n), c)
+			n.Run("conntrack", "-F")
+		}
+		w.checkIn(f, kept)
+		w.checkIn(1-f, outside)
+	}
+}
+
 func TestVerdictsDoNotDependOnTheOrderWithKubeProxy(t *testing.T) {
 	for name, start := range proxies() {
 		for _, first := range []bool{true, false} {
@@ -91,34 +109,40 @@ func TestVerdictsDoNotDependOnTheOrderWithKubeProxy(t *testing.T) {
 // check sends every flow in both families and compares the source that arrives.
 func (w *world) check(table []flow) {
 	w.t.Helper()
+	for _, f := range subnet.Families() {
+		w.checkIn(f, table)
+	}
+}
+
+// checkIn sends every flow in one family.
+func (w *world) checkIn(f subnet.Family, table []flow) {
+	w.t.Helper()
 	places := map[string]*nstest.NS{
 		"pod-a": w.pods["pod-a"], "pod-a2": w.pods["pod-a2"], "pod-b": w.pods["pod-b"], "node": w.node[0], "outside": w.outside,
 	}
-	for _, f := range subnet.Families() {
-		a := addrs(f)
-		sources := map[string][]netip.Addr{
-			"node": {a["node"], a["bridge"], a["tunnel"]}, "node2": {a["node2"]}, "tunnel": {a["tunnel"]},
+	a := addrs(f)
+	sources := map[string][]netip.Addr{
+		"node": {a["node"], a["bridge"], a["tunnel"]}, "node2": {a["node2"]}, "tunnel": {a["tunnel"]},
+	}
+	for _, fl := range table {
+		port := fl.port
+		if port == 0 {
+			port = echoPort
 		}
-		for _, fl := range table {
-			port := fl.port
-			if port == 0 {
-				port = echoPort
-			}
-			want := sources[fl.want]
-			if fl.want == "own" {
-				want = []netip.Addr{a[fl.from]}
-				if fl.bind != "" {
-					want = []netip.Addr{a[fl.bind]}
-				}
-			}
-			var bind netip.Addr
+		want := sources[fl.want]
+		if fl.want == "own" {
+			want = []netip.Addr{a[fl.from]}
 			if fl.bind != "" {
-				bind = a[fl.bind]
+				want = []netip.Addr{a[fl.bind]}
 			}
-			got, err := seen(places[fl.from], bind, netip.AddrPortFrom(a[fl.to], port))
-			if err != nil || !slices.Contains(want, got.Addr()) {
-				w.t.Errorf("%s: %s to %s %d: the source is %v (%v), want one of %v", f, strings.TrimSpace(fl.from+" "+fl.bind), fl.to, port, got, err, want)
-			}
+		}
+		var bind netip.Addr
+		if fl.bind != "" {
+			bind = a[fl.bind]
+		}
+		got, err := seen(places[fl.from], bind, netip.AddrPortFrom(a[fl.to], port))
+		if err != nil || !slices.Contains(want, got.Addr()) {
+			w.t.Errorf("%s: %s to %s %d: the source is %v (%v), want one of %v", f, strings.TrimSpace(fl.from+" "+fl.bind), fl.to, port, got, err, want)
 		}
 	}
 }
