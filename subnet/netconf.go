@@ -139,7 +139,8 @@ func networkKeys(f Family) (network, enable string) {
 }
 
 // CheckSelf tells why the own Node cannot take part yet, or nil. A family that the Node has no range of is no error
-// as long as another one works, and neither is one whose range cannot be used: CheckFamily tells of that. The errors wrap ErrNoNode, ErrNoPodCIDR or ErrOutsideNetwork.
+// as long as another one works, and neither is one whose range cannot be used: CheckFamily tells of that. The errors wrap
+// ErrNoNode, ErrNoPodCIDR or ErrOutsideNetwork.
 func (c NetConf) CheckSelf(self Self) error {
 	if !self.Exists {
 		return fmt.Errorf("node %q: %w: waiting for the kubelet to register it (is NODE_NAME right?)", self.Name, ErrNoNode)

@@ -92,13 +92,19 @@ func (r *reader) unheard() {
 	}
 }
 
-// MissingFamily tells of a family that is on and that a Node has no range of, while it has one of the other (S-02).
+// MissingFamily tells of a family that is on and that a Node has no usable range of, while it has one of the other (S-02).
 func MissingFamily(node string, cidrs [2]netip.Prefix, rules Rules) []subnet.Problem {
 	for _, f := range subnet.Families() {
-		if rules.Networks[f].IsValid() && rules.Networks[1-f].IsValid() && !cidrs[f].IsValid() && cidrs[1-f].IsValid() {
-			return []subnet.Problem{{Node: node, Reason: ReasonNoPodCIDR, Text: fmt.Sprintf("%v enabled but Node %s has no %v podCIDR: "+
-				"its pods have none of the family; a Node that is re-created gets one", f, node, f)}}
+		network, cidr := rules.Networks[f], cidrs[f]
+		if !network.IsValid() || !subnet.Contains(rules.Networks[1-f], cidrs[1-f]) || subnet.Contains(network, cidr) {
+			continue
 		}
+		if cidr.IsValid() {
+			return []subnet.Problem{{Node: node, Reason: ReasonOutsideNetwork, Text: fmt.Sprintf("pod CIDR %s is outside the Network %s: "+
+				"its pods have no %v; make the Network cover it, or re-create the Node", cidr, network, f)}}
+		}
+		return []subnet.Problem{{Node: node, Reason: ReasonNoPodCIDR, Text: fmt.Sprintf("%v enabled but Node %s has no %v podCIDR: "+
+			"its pods have none of the family; a Node that is re-created gets one", f, node, f)}}
 	}
 	return nil
 }

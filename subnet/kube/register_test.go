@@ -70,6 +70,27 @@ func TestS02OnlyTheFamiliesOfTheNodeAreAnnounced(t *testing.T) {
 	}
 }
 
+func TestD02ARangeOutsideItsNetworkIsToldAndTheOtherFamilyIsAnnounced(t *testing.T) {
+	node := goodNode(func(n *corev1.Node, _ map[string]string) { n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, "fd99::/64") })
+	r, client, snap := dualRegistrar(t, node)
+	s := newStore("b", rulesDual(), slog.New(slog.DiscardHandler), func() {})
+	snap.Problems = s.parseOwn(node).problems
+	if err := r.Sync(t.Context(), snap, announced()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := client.CoreV1().Nodes().Get(t.Context(), "b", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, there := got.Annotations[testPrefix.Key("public-ipv6")]; there || got.Annotations[testPrefix.Key("public-ip")] != "192.168.50.1" {
+		t.Errorf("announced: %v", got.Annotations)
+	}
+	events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(events.Items) != 1 || events.Items[0].Reason != ReasonOutsideNetwork {
+		t.Errorf("%v %+v", err, events)
+	}
+}
+
 func TestSyncWaitsForAnAddressAndForTheRightNode(t *testing.T) {
 	r, client, snap := dualRegistrar(t, goodNode(dual))
 	none := announced()
