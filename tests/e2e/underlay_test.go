@@ -66,14 +66,17 @@ func TestAPeerThatNoBackendReachesIsNamedWithTheReason(t *testing.T) {
 	for _, n := range suite.Nodes()[:2] {
 		agent, _, _ := strings.Cut(agentPods(t)[n.Name], " ")
 		eventually(t, 30*time.Second, "the agent of "+n.Name+" says that it can not reach node-3", func() error {
-			out, _ := suite.Kubectl(t.Context(), "-n", "kube-flannel", "exec", agent, "-c", "kube-flannel", "--", "flanneld", "doctor")
+			out, err := suite.Kubectl(t.Context(), "-n", "kube-flannel", "logs", agent, "-c", "kube-flannel")
+			if err != nil {
+				return err
+			}
 			for line := range strings.Lines(out) {
-				if strings.Contains(line, "node-3") && strings.Contains(line, "host-gw") {
+				if strings.Contains(line, "node node-3: NotOnLink") && strings.Contains(line, "host-gw needs all nodes on one link") {
 					t.Logf("%s: %s", n.Name, strings.TrimSpace(line))
 					return nil
 				}
 			}
-			return fmt.Errorf("the doctor says\n%s", out)
+			return fmt.Errorf("its log is\n%s", out)
 		})
 	}
 }
