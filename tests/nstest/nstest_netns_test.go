@@ -1,6 +1,7 @@
 package nstest
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"strings"
@@ -110,4 +111,25 @@ func TestLeftOverNamesOfDeadProcessesAreRemoved(t *testing.T) {
 	if _, err := os.Stat(n.Path()); err != nil {
 		t.Errorf("a living process's name is gone: %v", err)
 	}
+}
+
+func TestAHostTakesItsDefaultRouteFromAnAdvertisementAndLosesItWithForwarding(t *testing.T) {
+	f := NewFabric(t, 1)
+	host := f.Nodes[0]
+	host.SetSysctl("net.ipv6.conf.all.forwarding", "0")
+	f.Switch.Advertise("br0", 30*time.Second)
+	route := func() string { return host.IP("-6 route show default proto ra") }
+	Eventually(t, 10*time.Second, func() error {
+		if route() == "" {
+			return errors.New("no default route")
+		}
+		return nil
+	})
+	host.SetSysctl("net.ipv6.conf.all.forwarding", "1")
+	Eventually(t, 10*time.Second, func() error {
+		if r := route(); r != "" {
+			return errors.New(r)
+		}
+		return nil
+	})
 }

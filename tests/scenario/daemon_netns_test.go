@@ -2,11 +2,14 @@ package scenario
 
 import (
 	"bufio"
+	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/apiserver"
 	"github.com/weft-cni/weft/tests/lane"
 	"github.com/weft-cni/weft/tests/nstest"
@@ -31,6 +34,9 @@ func TestRealDaemonsKeepTheKernelAsTheModelSays(t *testing.T) {
 	t.Run("end a random story as the model says", func(t *testing.T) {
 		improvise(t, worlds(t), seed(t), bound(t))
 	})
+	if lane.Of(t).Has(subnet.IPv6) {
+		t.Run("S-04 leave the host its default route from a router", func(t *testing.T) { keepRouter(t, worlds(t)) })
+	}
 	t.Run("D-14 lose no packet and no byte when they end fifty times", func(t *testing.T) { endFiftyTimes(t, worlds(t)) })
 }
 
@@ -105,4 +111,54 @@ func endFiftyTimes(t *testing.T, made flavour) {
 func index(line string) string {
 	number, _, _ := strings.Cut(line, ":")
 	return number
+}
+
+// keepRouter starts a daemon on a host whose default route came from a router advertisement, and which forwards nothing yet.
+func keepRouter(t *testing.T, made flavour) {
+	t.Helper()
+	w, err := newWorld(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.end()
+	s := &story{World: w}
+	for _, line := range []string{"node n1 n2", "synced", "kill n1", "do n1 ip link del flannel.1"} {
+		if err := s.line(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := w.machines["n1"]
+	box := m.box.Box.(*netnsBox)
+	const lifetime = 10 * time.Second
+	box.ns.SetSysctl("net.ipv6.conf.all.forwarding", "0")
+	box.fabric.Switch.Advertise("br0", lifetime)
+	routed := func() error {
+		if !strings.Contains(box.ns.IP("-6 route show default proto ra"), " dev "+underlayDevice) {
+			return errors.New("there is no default route from a router")
+		}
+		return nil
+	}
+	nstest.Eventually(t, lifetime, routed)
+	if err := w.start(m); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.synced(); err != nil {
+		t.Fatal(err)
+	}
+	forwards := func() error {
+		if got := box.ns.Sysctl("net.ipv6.conf.all.forwarding"); got != "1" {
+			return fmt.Errorf("forwarding is %q", got)
+		}
+		return nil
+	}
+	nstest.Eventually(t, patience, forwards)
+	// From now on the route lives by what the router says. A host that does not listen any more loses it within a lifetime.
+	for end := time.Now().Add(lifetime + time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if err := routed(); err != nil {
+			t.Fatalf("%v any more, %v before a lifetime is over", err, time.Until(end))
+		}
+	}
+	if err := s.line("ping n1 n2"); err != nil {
+		t.Error(err)
+	}
 }
