@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/apiserver"
 )
 
@@ -152,6 +153,9 @@ func quick(b *Bench) error {
 // startWithout starts all agents in an outage, waits until they have come up from their disks, and ends it.
 func startWithout(begin func(*Bench) (func() error, error)) func(*Bench) error {
 	return func(b *Bench) error {
+		if err := b.kept(); err != nil {
+			return err
+		}
 		for _, n := range b.Nodes {
 			n.Agent.Kill()
 		}
@@ -180,8 +184,40 @@ func (b *Bench) allReady() error {
 	return nil
 }
 
+// kept waits until the cluster as it is now is on every node's disk, which takes an agent a moment: what is newer is lost with
+// its process.
+func (b *Bench) kept() error {
+	_, err := b.Await(patience, func() error {
+		for _, n := range b.Nodes {
+			data, err := os.ReadFile(n.Path("state/snapshot.json"))
+			if err != nil {
+				return err
+			}
+			have, err := subnet.ParseCache(data)
+			if err != nil {
+				return err
+			}
+			var names, want []string
+			for _, p := range have.Peers {
+				names = append(names, p.Name)
+			}
+			for _, p := range b.peers(n) {
+				want = append(want, p.Name)
+			}
+			if err := differ("peers on the disk of "+n.Name, want, names); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return err
+}
+
 // powerCut takes from the last node what a reboot takes, while the API server is away.
 func powerCut(b *Bench) error {
+	if err := b.kept(); err != nil {
+		return err
+	}
 	b.API.Proxy.Close()
 	n := b.Nodes[len(b.Nodes)-1]
 	n.Agent.Kill()
@@ -238,6 +274,9 @@ func serverBack(b *Bench) error {
 // that starts. Who believed it would take the last node's route away.
 func lags(b *Bench) error {
 	list, err := b.listWithout(b.Nodes[len(b.Nodes)-1].Name)
+	if err == nil {
+		err = b.kept()
+	}
 	if err != nil {
 		return err
 	}
