@@ -69,8 +69,13 @@ func lookIn(path, name string) (l link, found bool, err error) {
 	return l, found, err
 }
 
-// settleTime is how long the bridge plugin waits, too.
-const settleTime = 5 * time.Second
+// How long a pod waits until it can send. The kernel's worker needs a processor and the lock of all links; where many pods
+// begin at once, those who wait must leave it both. So the steps grow.
+const (
+	settleTime  = 20 * time.Second
+	settleFirst = 500 * time.Microsecond
+	settleMost  = 30 * time.Millisecond
+)
 
 // settle waits until a pod can send from its IPv6 addresses.
 func (p plugin) settle(netns, ifName string) error {
@@ -85,7 +90,9 @@ func (p plugin) settle(netns, ifName string) error {
 			return err
 		}
 		defer dev.close()
-		for end := time.Now().Add(settleTime); ; time.Sleep(settleStep) {
+		step := settleFirst
+		for end := time.Now().Add(settleTime); ; time.Sleep(step) {
+			step = min(2*step, settleMost)
 			have, err := c.addrs(dev.index, subnet.IPv6)
 			i := slices.IndexFunc(have, address.unsettled)
 			switch {
@@ -99,9 +106,6 @@ func (p plugin) settle(netns, ifName string) error {
 		}
 	})
 }
-
-// settleStep is short: what is waited for is that the kernel's worker gets a processor.
-const settleStep = 500 * time.Microsecond
 
 // look reads an interface of the calling thread's namespace. One that goes away meanwhile is not there.
 func look(name string) (l link, found bool) {
