@@ -49,7 +49,7 @@ func (w *World) compare(m *Machine, records []Record) error {
 			continue
 		}
 		self.Half[f].MAC = m.mac[f]
-		want, got := model(f, self, m.settings, under, records), have.of(f)
+		want, got := model(f, judged{self, m.settings, under}, records), have.of(f)
 		if len(want.Link) == 0 && m.settings.kind() != subnet.VXLAN {
 			got.Link, got.Addr = nil, nil // a device of a former backend is kept for a while; stories wait, and look
 		}

@@ -62,31 +62,17 @@ func familyOf(line string) subnet.Family {
 	return subnet.IPv4
 }
 
-// Settings are the configuration of one node.
-type Settings struct {
-	VNI  uint32
-	Port uint16
-	MTU  int // of the underlay, as net-conf's MTU; 0 follows the device
-	// Silent says that the port is written in net-conf.json: then peers that announce none are taken to have it, too.
-	Silent bool
-
-	Backend string // net-conf's Backend.Type; "" is vxlan
-	Direct  bool   // DirectRouting
-}
-
-// kind is the backend's type.
-func (s Settings) kind() string { return cmp.Or(s.Backend, subnet.VXLAN) }
-
-// Underlay is what the model knows of a node's underlay device.
-type Underlay struct {
-	Device string
-	MTU    int
-	Addr   netip.Addr
+// judged is a node whose kernel is compared with the model.
+type judged struct {
+	Node     Record // with the MACs that its devices have to have
+	Settings Settings
+	Underlay Underlay
 }
 
 // model says what a node's kernel has to hold of one family, straight from the contract: per peer one route, and for those that
 // are reached by VXLAN one neighbour and one forwarding entry. It shares no code with what it judges.
-func model(f subnet.Family, self Record, set Settings, under Underlay, records []Record) Tables {
+func model(f subnet.Family, n judged, records []Record) Tables {
+	self, set, under := n.Node, n.Settings, n.Underlay
 	var t Tables
 	own, err := netip.ParsePrefix(self.Half[f].CIDR)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/terms"
 )
 
@@ -132,39 +131,6 @@ func (s *story) start(args []string) error {
 		return err
 	}
 	return s.World.start(m)
-}
-
-// set changes a setting of the daemon.
-func (m *Machine) set(key, value string, families []subnet.Family) error {
-	if key == "mac" {
-		for _, f := range families {
-			m.mac[f] = terms.In(f, value)
-		}
-		return nil
-	}
-	switch key {
-	case "backend":
-		m.settings.Backend = value
-		return nil
-	case "direct":
-		m.settings.Direct = value == "true"
-		return nil
-	}
-	n, err := strconv.Atoi(value)
-	if err != nil {
-		return err
-	}
-	switch key {
-	case "vni":
-		m.settings.VNI = uint32(n)
-	case "port":
-		m.settings.Port = uint16(n)
-	case "mtu":
-		m.settings.MTU = n
-	default:
-		return fmt.Errorf("%s: want backend, direct, vni, port, mtu or mac", key)
-	}
-	return nil
 }
 
 func (s *story) do(args []string) error {
