@@ -28,7 +28,8 @@ type node struct {
 	conn  *kernel.Conn
 	pod   *nstest.NS
 	pokes chan struct{}
-	stop  func() // nil while no agent runs
+	stop  func()  // nil while no agent runs
+	far   *caller // nil: what others announce is known at once
 
 	mu      sync.Mutex // guards what follows, which tests look at while the agent runs
 	setup   setup
@@ -38,7 +39,7 @@ type node struct {
 	failure error        // of the last round
 }
 
-func (w *world) newNode(i int, s setup) *node {
+func (w *world) newNode(i int) *node {
 	w.Helper()
 	n := &node{NS: w.fabric.Nodes[i-1], w: w, i: i, name: fmt.Sprintf("n%d", i), key: newKey(), pokes: make(chan struct{}, 1)}
 	n.IP("route add default via 192.168.50.254")
@@ -103,11 +104,16 @@ func (n *node) config(s setup, self subnet.Self, host kernel.Host, have kernel.S
 func formerKinds(own string, self subnet.Self, have kernel.State) subnet.Kinds {
 	kinds := append(self.Also.List(), self.BackendType)
 	for _, l := range have.Links {
-		kinds = append(kinds, map[string]string{
-			kernel.KindVXLAN: subnet.VXLAN, kernel.KindWireGuard: subnet.WireGuard, kernel.KindIPIP: subnet.IPIP, kernel.KindIP6Tnl: subnet.IPIP,
-		}[l.Kind])
+		kinds = append(kinds, kindOf(l))
 	}
 	return subnet.KindsOf(slices.DeleteFunc(kinds, func(k string) bool { return k == own })...)
+}
+
+// kindOf is the kind of backend that a device belongs to.
+func kindOf(l kernel.Link) string {
+	return map[string]string{
+		kernel.KindVXLAN: subnet.VXLAN, kernel.KindWireGuard: subnet.WireGuard, kernel.KindIPIP: subnet.IPIP, kernel.KindIP6Tnl: subnet.IPIP,
+	}[l.Kind]
 }
 
 // announcement is what the node says of itself after a round.
@@ -143,9 +149,14 @@ func (n *node) start(s setup) {
 	n.setup, n.result, n.reached, n.ops, n.failure = s, mesh.Result{}, kernel.State{}, nil, errors.New("no round yet")
 	n.mu.Unlock()
 	done := make(chan struct{})
+	var follower sync.WaitGroup
+	if n.far != nil {
+		follower.Go(func() { n.far.follow(ctx, n.poke) })
+	}
 	n.stop = func() {
 		cancel()
 		<-done
+		follower.Wait()
 		n.stop = nil
 	}
 	n.w.Cleanup(func() {
@@ -215,7 +226,11 @@ func (n *node) turn(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	snap := n.w.snapshot(n.name)
+	said := n.w.all
+	if n.far != nil {
+		said = n.far.peers
+	}
+	snap := snapshot(n.name, said())
 	n.mu.Lock()
 	s, last, reached := n.setup, n.result.Ways, n.reached
 	n.mu.Unlock()
@@ -238,7 +253,11 @@ func (n *node) turn(ctx context.Context) (time.Duration, error) {
 		n.reached = r.Want
 	}
 	n.mu.Unlock()
-	if err == nil && ctx.Err() == nil {
+	switch {
+	case err != nil || ctx.Err() != nil:
+	case n.far != nil:
+		err = n.far.announce(ctx, n.announcement(cfg, r.Also))
+	default:
 		n.w.announce(n.announcement(cfg, r.Also))
 	}
 	return r.Again, err

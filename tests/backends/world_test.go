@@ -3,6 +3,7 @@ package backends
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -51,18 +52,25 @@ func (s setup) mode(mode string) setup {
 // newWorld makes a cluster whose nodes run.
 func newWorld(t *testing.T, n int, s setup) *world {
 	t.Helper()
+	w := build(t, n, s)
+	for _, n := range w.nodes {
+		n.start(s)
+	}
+	w.settle()
+	return w
+}
+
+// build makes a cluster whose nodes have no agent yet.
+func build(t *testing.T, n int, s setup) *world {
+	t.Helper()
 	w := &world{T: t, lane: lane.Of(t), fabric: nstest.NewFabric(t, n), said: map[string]subnet.Peer{}}
 	needs(t, s.kind)
 	// The way to the rest of the world, which packets for pods must not take.
 	w.fabric.Switch.IP("addr add 192.168.50.254/24 dev br0")
 	w.fabric.Switch.IP("addr add fd00:50::fe/64 dev br0 nodad")
 	for i := range n {
-		w.nodes = append(w.nodes, w.newNode(i+1, s))
+		w.nodes = append(w.nodes, w.newNode(i+1))
 	}
-	for _, n := range w.nodes {
-		n.start(s)
-	}
-	w.settle()
 	return w
 }
 
@@ -94,12 +102,17 @@ func (w *world) announce(p subnet.Peer) {
 	}
 }
 
-// snapshot is the cluster as a node sees it.
-func (w *world) snapshot(name string) subnet.Snapshot {
+// all is what everybody has announced.
+func (w *world) all() map[string]subnet.Peer {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return maps.Clone(w.said)
+}
+
+// snapshot is a cluster as one of its nodes sees it.
+func snapshot(name string, said map[string]subnet.Peer) subnet.Snapshot {
 	var s subnet.Snapshot
-	for _, p := range w.said {
+	for _, p := range said {
 		if p.Name != name {
 			s.Peers = append(s.Peers, p)
 			continue

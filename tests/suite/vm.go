@@ -26,6 +26,7 @@ type leg struct {
 func legs() []leg {
 	return []leg{
 		{"./backend/kernel", lane.Dual, "Many|Thousand|Hundred|Scale", "^TestTheKernelHasTheManners"},
+		{"./backend/mesh", lane.Dual, "", ""},
 		{"./backend/policy", lane.Dual, "Thousand|Million|Scale", "^TestSCTP"},
 		{"./backend/policy/gate", lane.Dual, "", ""},
 		{"./backend/traffic", lane.Dual, "FiveThousand|RandomConfigs", "^TestM04Pod|^TestTheRealNFT"},
