@@ -85,8 +85,8 @@ func (p *planner) wait(f subnet.Family, q *party, way Way, now string) Way {
 }
 
 // firstReady is the best kind that can be taken at once: the wanted one, else that of now, else another. When none is known
-// to be heard, the wanted one is tried: there is nothing to lose. Where nothing went before, as after a reboot, two nodes that
-// encrypt do not begin in the clear.
+// to be heard, the wanted one is tried: there is nothing to lose. Where nothing went before, as after a reboot, a node that
+// encrypts does not begin in the clear.
 func (p *planner) firstReady(f subnet.Family, q *party, common []string, now string) string {
 	list := common
 	if slices.Contains(common[1:], now) {
@@ -96,7 +96,7 @@ func (p *planner) firstReady(f subnet.Family, q *party, common []string, now str
 		if p.announced != 0 && !p.announced.Has(kind) {
 			continue
 		}
-		first := now == "" && q.BackendType == p.c.Kind
+		first := now == "" && p.c.Kind == subnet.WireGuard
 		if kind != subnet.WireGuard || kind == now || first || p.session(f, q) {
 			return kind
 		}

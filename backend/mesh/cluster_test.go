@@ -24,6 +24,7 @@ type cluster struct {
 	mute      map[pair]bool      // no session of WireGuard comes up between them
 	sessions  map[pair]bool      // of WireGuard, both ways
 	sealed    map[direction]bool // a node that encrypts has sent by WireGuard to a peer
+	first     map[pair]bool      // of the sessions of a node that came up just now, those that were not up yet: nothing went before
 	loud      bool
 	story     []string
 }
@@ -82,7 +83,7 @@ func (s setting) String() string {
 
 // newWalk makes a cluster that is at rest with the backend of before.
 func newWalk(s setting, seed uint64, size int) *cluster {
-	c := &cluster{rand: rand.New(rand.NewPCG(seed, 1)), now: noon(), mute: map[pair]bool{}, sessions: map[pair]bool{}, sealed: map[direction]bool{}}
+	c := &cluster{rand: rand.New(rand.NewPCG(seed, 1)), now: noon(), mute: map[pair]bool{}, sessions: map[pair]bool{}, sealed: map[direction]bool{}, first: map[pair]bool{}}
 	first := make([]announcement, size)
 	for i := range size {
 		n := &node{i: i, c: config(byte(i+1), s.from), have: kernel.New(), flannel: s.flannel && i == size-1}
@@ -235,6 +236,7 @@ func (c *cluster) shake(a, b *node, both bool) {
 		return
 	}
 	c.sessions[pairOf(a.i, b.i)] = true
+	delete(c.first, pairOf(a.i, b.i))
 	c.notice(a, b)
 	if both {
 		c.notice(b, a)
@@ -251,11 +253,14 @@ func (c *cluster) notice(a, b *node) {
 
 // reboot takes away what a kernel holds, and the sessions with it. They come up again at once.
 func (c *cluster) reboot(n *node) {
-	n.have, n.last, n.kept = kernel.New(), nil, nil
+	n.have = kernel.New()
+	c.restart(n)
+	c.dropSessions()
 	c.round(n)
 	c.tell("%d reboots: %v", n.i, describe(n))
 	for _, other := range c.nodes {
 		if other != n {
+			c.first[pairOf(n.i, other.i)] = true
 			c.shake(n, other, true)
 		}
 	}
@@ -346,7 +351,7 @@ func (c *cluster) delivers(f subnet.Family, a, b *node) error {
 func (a announcement) speaks(kind string) bool { return a.Kind == kind || a.Also.Has(kind) }
 
 func (c *cluster) deliversWireGuard(f subnet.Family, a, b *node, link string) error {
-	if c.mute[pairOf(a.i, b.i)] {
+	if c.mute[pairOf(a.i, b.i)] || c.first[pairOf(a.i, b.i)] {
 		return nil // nothing can be done, and it must not go in the clear
 	}
 	there := b.have.Peers[kernel.WGKey{Link: link, Key: peer(a.id(), "").Key}]

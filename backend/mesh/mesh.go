@@ -80,8 +80,8 @@ type Way struct {
 // Ways holds the way to each peer, by name and family.
 type Ways map[string][2]Way
 
-// Kept holds the kinds besides the own one that are kept in order to be heard: since when nobody needs one any more, or the
-// zero time while somebody does.
+// Kept holds the kinds that are kept in order to be heard: since when nobody needs one any more, or the zero time while somebody
+// does, as for the own kind.
 type Kept map[string]time.Time
 
 // Result is a plan.

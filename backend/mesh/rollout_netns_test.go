@@ -159,14 +159,8 @@ func (c *site) configured(a *agent, kind string) error {
 
 // hasOnly reports what is left of the backend of before.
 func (a *agent) hasOnly(s setting) error {
-	a.mu.Lock()
-	kept := len(a.kept)
-	a.mu.Unlock()
-	if s.directs[1] || s.to == subnet.IPIP {
-		kept-- // plain packets are heard for good
-	}
-	if kept > 0 {
-		return fmt.Errorf("%d kinds are kept", kept)
+	if err := a.keepsOnly(s); err != nil {
+		return err
 	}
 	have, err := a.conn.Dump(a.t.Context())
 	if err != nil {
@@ -175,6 +169,19 @@ func (a *agent) hasOnly(s setting) error {
 	for name, l := range have.Links {
 		if formerOf(s.to, subnet.Self{}, kernel.State{Links: map[string]kernel.Link{name: l}}) != 0 {
 			return fmt.Errorf("%s is left", name)
+		}
+	}
+	return nil
+}
+
+// keepsOnly reports kinds that are heard although nobody sends by them any more.
+func (a *agent) keepsOnly(s setting) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for kind := range a.kept {
+		plain := kind == subnet.HostGW && (s.directs[1] || s.to == subnet.IPIP) // heard for good
+		if kind != s.to && !plain {
+			return fmt.Errorf("%s is kept", kind)
 		}
 	}
 	return nil

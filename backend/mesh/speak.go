@@ -60,7 +60,7 @@ func (p *planner) announce() {
 	}
 	p.heard = subnet.KindsOf(p.c.Kind)
 	for _, kind := range order() {
-		if kind != p.c.Kind && p.keep(kind) {
+		if p.keep(kind) {
 			p.heard |= subnet.KindsOf(kind)
 		}
 	}
@@ -93,7 +93,7 @@ func (p *planner) keep(kind string) bool {
 
 // needs reports whether somebody sends by a kind, or may not know yet that it should not.
 func (p *planner) needs(kind string) bool {
-	if p.out.Also.Has(kind) || p.announced.Has(kind) {
+	if kind == p.c.Kind || p.out.Also.Has(kind) || p.announced.Has(kind) {
 		return true
 	}
 	if kind == subnet.HostGW && p.c.Kind == subnet.IPIP {

@@ -103,7 +103,7 @@ func (c *cluster) step(s setting) {
 		c.shake(n, other, c.rand.IntN(2) == 0)
 	case r < 93:
 		c.tell("%d restarts", n.i)
-		n.last, n.kept = nil, nil
+		c.restart(n)
 	case r < 94:
 		c.reboot(n)
 	case r < 95 && s.death && len(c.living()) > 2:
@@ -123,6 +123,11 @@ func (c *cluster) pass(d time.Duration) {
 		}
 	}
 	c.renew()
+}
+
+// restart makes a node forget what it remembers. It begins with a list of its own time.
+func (c *cluster) restart(n *node) {
+	n.last, n.kept, n.view = nil, nil, max(n.view, n.wrote)
 }
 
 func (c *cluster) living() []*node {
@@ -148,7 +153,7 @@ func (c *cluster) configure(n *node, s setting, forward, restart bool) {
 		}
 	}
 	if restart {
-		n.last, n.kept = nil, nil
+		c.restart(n)
 	}
 	n.result.Ways = nil // nothing is announced before the first round
 	c.tell("%d is configured for %s", n.i, n.c.Kind)
