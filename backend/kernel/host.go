@@ -74,6 +74,7 @@ func hostAddr(a netlink.Addr) HostAddr {
 		Index: a.LinkIndex, Prefix: p, LinkLocal: p.Addr().IsLinkLocalUnicast(),
 		Permanent:  a.Flags&unix.IFA_F_PERMANENT != 0,
 		Deprecated: a.Flags&unix.IFA_F_DEPRECATED != 0,
+		Duplicate:  a.Flags&unix.IFA_F_DADFAILED != 0,
 	}
 	// one bit has two names: "secondary" for IPv4, "temporary" for IPv6
 	second := a.Flags&unix.IFA_F_SECONDARY != 0

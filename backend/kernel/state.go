@@ -207,6 +207,7 @@ type HostAddr struct {
 	Permanent  bool
 	Deprecated bool
 	Temporary  bool
+	Duplicate  bool // another machine on the link has it, as IPv6's duplicate address detection found out: it cannot be used
 }
 
 // HostRoute is a route of the main table; a multipath route has more than one hop.

@@ -92,7 +92,7 @@ func (v view) usable(l kernel.HostLink) []kernel.HostAddr {
 		addr := a.Prefix.Addr()
 		unicast := addr.IsGlobalUnicast() || addr.IsLinkLocalUnicast() && addr.Is4()
 		_, pod := v.podNetwork(addr)
-		if a.Index == l.Index && subnet.FamilyOf(addr) == v.opt.Family && unicast && !a.Deprecated && !pod {
+		if a.Index == l.Index && subnet.FamilyOf(addr) == v.opt.Family && unicast && !a.Deprecated && !a.Duplicate && !pod {
 			list = append(list, a)
 		}
 	}
@@ -105,6 +105,11 @@ func (v view) noAddr(l kernel.HostLink) error {
 		n, pod := v.podNetwork(a.Prefix.Addr())
 		if a.Index == l.Index && subnet.FamilyOf(a.Prefix.Addr()) == v.opt.Family && pod {
 			return fmt.Errorf("address %s of %s lies in the pod network %s", a.Prefix.Addr(), l.Name, n)
+		}
+	}
+	for _, a := range v.host.Addrs {
+		if a.Index == l.Index && a.Duplicate && subnet.FamilyOf(a.Prefix.Addr()) == v.opt.Family {
+			return fmt.Errorf("%s has %s, and so has another machine on the link: duplicate address detection failed, see dmesg", l.Name, a.Prefix.Addr())
 		}
 	}
 	for _, a := range v.host.Addrs {

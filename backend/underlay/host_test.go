@@ -13,7 +13,7 @@ import (
 // host reads a host from lines that look like what ip prints:
 //
 //	link eth0 [kind bridge] [master br0] [mtu 1400] [mac 0a:00:00:00:00:01] [down]
-//	addr eth0 10.0.0.11/24 [secondary] [dynamic] [deprecated] [temporary]
+//	addr eth0 10.0.0.11/24 [secondary] [dynamic] [deprecated] [temporary] [dadfailed]
 //	route default via 10.0.0.1 dev eth0 [nexthop ...] [src 10.0.0.11] [metric 100] [mtu 1400] [type blackhole]
 //	rules 2
 //
@@ -86,6 +86,8 @@ func addr(t *testing.T, w []string, index map[string]int) kernel.HostAddr {
 			a.Permanent = false
 		case "deprecated":
 			a.Deprecated = true
+		case "dadfailed":
+			a.Duplicate = true
 		case "temporary":
 			a.Temporary, a.Secondary = true, true // one bit in the kernel
 		default:

@@ -34,7 +34,7 @@ func (v view) byAddr(addr netip.Addr) (choice, error) {
 	err := fmt.Errorf("no interface has the address %s", addr)
 	for _, l := range v.upFirst() {
 		if !slices.ContainsFunc(v.host.Addrs, func(a kernel.HostAddr) bool {
-			return a.Index == l.Index && a.Prefix.Addr() == addr
+			return a.Index == l.Index && a.Prefix.Addr() == addr && !a.Duplicate
 		}) {
 			continue
 		}

@@ -180,10 +180,13 @@ func TestI05AFloatingAddressIsNotAnnouncedByChance(t *testing.T) {
 func TestI05TheIPv6AddressThatLastsIsTaken(t *testing.T) {
 	base := "link eth0\nroute default6 via fe80::1 dev eth0\naddr eth0 fe80::2/64\n"
 	tests := map[string]struct{ text, want string }{
-		"not the privacy address":    {"addr eth0 fd00::a/64 dynamic temporary\naddr eth0 fd00::b/64 dynamic", "eth0 fd00::b"},
-		"DHCPv6's /128, not privacy": {"addr eth0 fd00::a/64 dynamic temporary\naddr eth0 fd00::b/128 dynamic", "eth0 fd00::b"},
-		"the static one, not SLAAC":  {"addr eth0 fd00::a/64 dynamic\naddr eth0 fd00::b/64", "eth0 fd00::b"},
-		"not a deprecated one":       {"addr eth0 fd00::a/64 deprecated\naddr eth0 fd00::b/64 dynamic", "eth0 fd00::b"},
+		"not the privacy address":          {"addr eth0 fd00::a/64 dynamic temporary\naddr eth0 fd00::b/64 dynamic", "eth0 fd00::b"},
+		"DHCPv6's /128, not privacy":       {"addr eth0 fd00::a/64 dynamic temporary\naddr eth0 fd00::b/128 dynamic", "eth0 fd00::b"},
+		"the static one, not SLAAC":        {"addr eth0 fd00::a/64 dynamic\naddr eth0 fd00::b/64", "eth0 fd00::b"},
+		"not a deprecated one":             {"addr eth0 fd00::a/64 deprecated\naddr eth0 fd00::b/64 dynamic", "eth0 fd00::b"},
+		"not one that another machine has": {"addr eth0 fd00::a/64 dadfailed\naddr eth0 fd00::b/64 dynamic", "eth0 fd00::b"},
+		"I-01 another machine has it": {"addr eth0 fd00::a/64 dadfailed", "error: pick the IPv6 underlay: default route: eth0 has fd00::a, and so has another machine on the link: " +
+			"duplicate address detection failed, see dmesg: waiting for the host to have one"},
 		"link-local is none": {"", "error: pick the IPv6 underlay: default route: eth0 has no IPv6 address but the link-local fe80::2, " +
 			"which means nothing to other nodes: give it a global or a unique local one: waiting for the host to have one"},
 	}
