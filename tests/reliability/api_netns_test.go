@@ -246,6 +246,23 @@ func (n *Node) reboot() error {
 	return errors.Join(os.RemoveAll(run), os.Mkdir(run, 0o755))
 }
 
+// bridgeUp puts the pods on the net again. A bridge that is down has lost its IPv6 addresses.
+func (n *Node) bridgeUp() error {
+	if _, err := n.NS.Try("ip", "link", "set", "cni0", "up"); err != nil {
+		return err
+	}
+	for _, f := range n.families() {
+		command := fmt.Sprintf("ip addr replace %s/%d dev cni0", n.Ends[f].CIDR.Addr().Next(), n.Ends[f].CIDR.Bits())
+		if f == subnet.IPv6 {
+			command += " nodad"
+		}
+		if _, err := n.NS.Try(strings.Fields(command)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // serverBack checks that the disk was enough, and then lets the API server say the same.
 func serverBack(b *Bench) error {
 	n := b.Nodes[len(b.Nodes)-1]
@@ -257,7 +274,7 @@ func serverBack(b *Bench) error {
 			return err
 		}
 	}
-	if _, err := n.NS.Try("ip", "link", "set", "cni0", "up"); err != nil {
+	if err := n.bridgeUp(); err != nil {
 		return err
 	}
 	b.API.Proxy.Open()
