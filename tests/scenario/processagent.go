@@ -68,7 +68,10 @@ func (a *processAgent) path(name string) string { return filepath.Join(a.dir, na
 // start implements agent. The daemon takes its MAC from the device that is there, or from its Node; the story puts it
 // into the Node beforehand.
 func (a *processAgent) start(_ context.Context, settings Settings, _ [2]string) error {
-	conf := fmt.Sprintf(`{"Type": "vxlan", "VNI": %d, "Port": %d`, settings.VNI, settings.Port)
+	conf := fmt.Sprintf(`{"Type": %q`, settings.kind())
+	if settings.kind() == subnet.VXLAN {
+		conf += fmt.Sprintf(`, "VNI": %d, "Port": %d, "DirectRouting": %v`, settings.VNI, settings.Port, settings.Direct)
+	}
 	if settings.MTU != 0 {
 		conf += fmt.Sprintf(`, "MTU": %d`, settings.MTU)
 	}
