@@ -157,6 +157,11 @@ func (p *planner) current(f subnet.Family, q *party) string {
 	if last, ok := p.in.Last[q.Name]; ok && last[f] != (Way{}) {
 		return last[f].Kind
 	}
+	return p.inKernel(f, *q)
+}
+
+// inKernel is the kind of the route that the kernel has for a peer's pods; "" when it has none.
+func (p *planner) inKernel(f subnet.Family, q party) string {
 	r, ok := p.in.Have.Routes[kernel.RouteKey{Dst: q.Endpoints[f].PodCIDR.Masked(), Metric: kernel.RouteMetric(f)}]
 	if !ok || r.Type == "blackhole" {
 		return ""

@@ -508,6 +508,23 @@ func TestADeadNodeDoesNotHoldAFormerBackendForEver(t *testing.T) {
 	}
 }
 
+func TestAKindIsGivenUpWhenTheKernelHasMoved(t *testing.T) {
+	c := only(subnet.IPv4, config(1, subnet.HostGW))
+	c.Former = subnet.KindsOf(subnet.VXLAN)
+	in := input(c, peer(2, subnet.HostGW, subnet.VXLAN))
+	in.Snapshot.Self = subnet.Self{BackendType: subnet.HostGW, Also: subnet.KindsOf(subnet.VXLAN)}
+	before := input(only(subnet.IPv4, config(1, subnet.VXLAN)), peer(2, subnet.VXLAN))
+	in.Have = plan(t, before).Want
+	first := plan(t, in)
+	if got := ways(first); got != "n2 IPv4 host-gw; also vxlan" || first.Again == 0 {
+		t.Errorf("while the route is not moved: %s, again %v", got, first.Again)
+	}
+	in.Last, in.Have = first.Ways, first.Want
+	if got := ways(plan(t, in)); got != "n2 IPv4 host-gw; also " {
+		t.Errorf("then: %s", got)
+	}
+}
+
 func TestTwoEqualInputsGiveEqualPlans(t *testing.T) {
 	c := config(1, subnet.WireGuard)
 	c.Former = subnet.KindsOf(subnet.VXLAN, subnet.HostGW)

@@ -42,19 +42,25 @@ func (p *planner) maySend(q party, kind string) bool {
 
 // announce decides what this node says that it speaks, and what it keeps in order to hear what others send.
 //
-// A kind of before is announced while somebody is reached by it, or has it as its own. It is kept while this node is
-// announced to speak it, or a peer is: who sends by it is announced to speak it. So the last node that gives a kind up is
-// heard to the end, and then nothing is left of it anywhere.
+// A kind of before is announced while somebody is reached by it, as planned or as the kernel still has it, or has it as its
+// own. It is kept while this node is announced to speak it, or a peer is: who sends by it is announced to speak it. So the
+// last node that gives a kind up is heard to the end, and then nothing is left of it anywhere.
 func (p *planner) announce() {
-	used := subnet.Kinds(0)
+	used, leaving := subnet.Kinds(0), subnet.Kinds(0)
 	for _, q := range p.peers {
-		for _, way := range q.way {
-			used |= subnet.KindsOf(way.Kind)
+		for _, f := range subnet.Families() {
+			if q.usable[f] {
+				used |= subnet.KindsOf(q.way[f].Kind)
+				leaving |= subnet.KindsOf(p.inKernel(f, q))
+			}
 		}
 		used |= subnet.KindsOf(q.BackendType)
 	}
 	former := p.able &^ subnet.KindsOf(p.c.Kind)
-	p.out.Also = former & used
+	p.out.Also = former & (used | leaving)
+	if former&leaving&^used != 0 {
+		p.again(time.Second) // to see the routes moved
+	}
 	if p.c.direct() {
 		p.out.Also |= subnet.KindsOf(subnet.HostGW)
 	}

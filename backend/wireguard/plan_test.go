@@ -1,0 +1,20 @@
+package wireguard_test
+
+import (
+	"testing"
+
+	"github.com/weft-cni/weft/backend/wireguard"
+	"github.com/weft-cni/weft/subnet"
+)
+
+func TestThePublicKeyIsWhatWgPubkeyPrints(t *testing.T) {
+	// the first key pair of RFC 7748, section 6.1
+	private := subnet.Secret{
+		0x77, 0x07, 0x6d, 0x0a, 0x73, 0x18, 0xa5, 0x7d, 0x3c, 0x16, 0xc1, 0x72, 0x51, 0xb2, 0x66, 0x45,
+		0xdf, 0x4c, 0x2f, 0x87, 0xeb, 0xc0, 0x99, 0x2a, 0xb1, 0x77, 0xfb, 0xa5, 0x1d, 0xb9, 0x2c, 0x2a,
+	}
+	const want = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="
+	if got := wireguard.PublicKey(private).String(); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
