@@ -392,8 +392,13 @@ func TestAnAddressThatIsUsedAgainIsReachedAtOnce(t *testing.T) {
 				next := lane.PodCIDR(f, 1).Addr().Next().Next().Next().String()
 				w.run("ip", "neigh", "add", next, "lladdr", "0a:00:00:00:00:09", "dev", "cni0", "nud", "stale")
 			}
+			set := strings.TrimSuffix(lane.PodCIDR(l.First(), 1).Addr().Next().String(), "1") + "88" // by somebody, for something
+			w.run("ip", "neigh", "add", set, "lladdr", "0a:00:00:00:00:08", "dev", "cni0", "nud", "permanent")
 			for _, a := range w.add(w.pod("again")) {
-				w.run("ping", "-c1", "-W2", a.String())
+				w.run("ping", "-c1", "-W5", a.String())
+			}
+			if out := w.run("ip", "neigh", "show", set, "dev", "cni0"); !strings.Contains(out, "PERMANENT") {
+				t.Errorf("an entry that was set by hand is gone: %q", out)
 			}
 		})
 	}

@@ -107,13 +107,17 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
-// neighbours reads the entries of an interface in a family that have a MAC.
+// neighbours reads the entries of an interface in a family that have a MAC which the kernel learned. One that somebody set
+// by hand says nothing of who lives.
 func (c rtnl) neighbours(index int, f subnet.Family, into map[netip.Addr][6]byte) error {
 	const header = unix.SizeofNdMsg
 	body := append(make([]byte, header), nl.Number(unix.NDA_IFINDEX, uint32(index))...)
 	body[0] = afOf(f)
 	err := c.Dump(nl.Request{Kind: unix.RTM_GETNEIGH, Body: body}, func(b []byte) {
 		if len(b) < header || b[0] != afOf(f) || int(binary.NativeEndian.Uint32(b[4:])) != index {
+			return
+		}
+		if state := binary.NativeEndian.Uint16(b[8:]); state&(unix.NUD_PERMANENT|unix.NUD_NOARP) != 0 {
 			return
 		}
 		attrs := nl.Attrs(b[header:])
