@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
@@ -17,6 +18,21 @@ func TestX06NetAdminAloneIsEnoughForTheDataPlane(t *testing.T) {
 	parent := index(t, host, "eth0")
 	want := node(2, 3)
 	want.Links[dev] = with(link(parent), func(l *kernel.Link) { l.SoftChecksum = true })
+	withNetAdmin(t, host, want)
+}
+
+func TestX06NetAdminAloneIsEnoughForWireGuardAndTunnels(t *testing.T) {
+	host, conn, _ := realHost(t)
+	needKinds(t, conn, kernel.KindWireGuard, kernel.KindIPIP, kernel.KindIP6Tnl)
+	want := wgNode(2)
+	put(want, linkAdd(tun, tunLink(subnet.IPv4)), linkAdd(tun6, tunLink(subnet.IPv6)),
+		hop(kernel.RouteSet, tun, "10.244.3.0/24", "192.168.50.3", true), hop(kernel.RouteSet, tun6, "fd00:244:3::/64", "fd00:50::3", false))
+	withNetAdmin(t, host, want)
+}
+
+// withNetAdmin brings a state about with that capability alone.
+func withNetAdmin(t *testing.T, host *nstest.NS, want kernel.State) {
+	t.Helper()
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread with fewer rights ends with the goroutine

@@ -150,3 +150,63 @@ func TestADumpUnderChurnIsWholeOrFails(t *testing.T) {
 		t.Error("no dump was whole")
 	}
 }
+
+// foreignKinds are things that Apply would never do to devices of other kinds than VXLAN, and to the underlay's.
+func foreignKinds(r *rand.Rand) string {
+	f := subnet.Family(r.IntN(2))
+	cidr := podCIDR(f, r.IntN(8))
+	name := []string{wg, wg6, tun, tun6}[r.IntN(4)]
+	all := []string{
+		fmt.Sprintf("ip route replace %s dev %s", cidr, name),
+		fmt.Sprintf("ip route replace %s dev %s", podCIDR(f, 0).Masked(), name),
+		fmt.Sprintf("ip route append %s dev %s", cidr, name),
+		fmt.Sprintf("ip route flush dev %s", name),
+		fmt.Sprintf("ip addr add %s/32 dev %s", podCIDR(subnet.IPv4, r.IntN(8)).Addr(), name),
+		fmt.Sprintf("ip addr flush dev %s", name),
+		fmt.Sprintf("ip link set %s down", name),
+		fmt.Sprintf("ip link set %s mtu %d", name, 1280+r.IntN(100)),
+		fmt.Sprintf("ip link del %s", name),
+		fmt.Sprintf("ip link add %s type dummy", name),
+		"ip link add flannel.ipip up type ipip local 192.168.50.1 remote 192.168.50.9",
+		"ip link add flannel-v6.ipip up type ip6tnl mode ip6ip6 local fd00:50::1 remote fd00:50::9",
+		"ip link add flannel-v6.ipip up type ip6tnl mode any local fd00:50::1 encaplimit 4",
+		"ip link set eth0 down", "ip link set eth0 up",
+	}
+	return all[r.IntN(len(all))]
+}
+
+func TestWhateverOthersDoDevicesOfAllKindsConvergeToTheWantedState(t *testing.T) {
+	host, conn, parent := realHost(t)
+	needKinds(t, conn, kernel.KindWireGuard, kernel.KindIPIP, kernel.KindIP6Tnl)
+	for seed := range uint64(15) {
+		r := rand.New(rand.NewPCG(seed, 51820))
+		var done []string
+		for range 12 {
+			command := foreignKinds(r)
+			if _, err := host.Try(strings.Fields(command)...); err == nil {
+				done = append(done, command)
+			}
+			op := randomKindOp(r, parent)
+			if conn.Apply(t.Context(), op) == nil {
+				done = append(done, op.String())
+			}
+		}
+		host.IP("link set eth0 up")
+		host.Try("ip", "-6", "addr", "replace", "fd00:50::1/64", "dev", "eth0", "nodad")
+		want := newMixedWorld(r, parent)
+		for name, l := range dump(t, conn).Links {
+			if _, wanted := want.Links[name]; l.Kind == "dummy" && !wanted {
+				host.IP("link del " + name)
+			}
+		}
+		rounds := converge(t, conn, want)
+		have := dump(t, conn)
+		for k, p := range have.Peers { // where a peer is looked for is the kernel's business as long as there is a session
+			p.Endpoint = want.Peers[k].Endpoint
+			have.Peers[k] = p
+		}
+		if d := cmp.Diff(want, have, equal); d != "" || rounds > 2 {
+			t.Fatalf("seed %d, %d rounds (-want +got):\n%s\nafter\n%s", seed, rounds, d, strings.Join(done, "\n"))
+		}
+	}
+}
