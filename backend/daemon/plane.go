@@ -191,6 +191,9 @@ func (p *plane) apply(ctx context.Context, ops []kernel.Op, want kernel.State) (
 		switch {
 		case err == nil:
 			p.log.Debug("applied", "op", op.String())
+			if op.Displaces() {
+				p.log.Warn("a route of somebody else led to a peer's pods, and was replaced", "op", op.String())
+			}
 			done++
 		case op.Kind <= kernel.AddrDel:
 			ownErrs = append(ownErrs, err)

@@ -3,6 +3,7 @@ package kernel_test
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -131,7 +132,7 @@ func TestOnlyWhatACommandHasMadeGivesWayPastOurDevices(t *testing.T) {
 	for _, op := range kernel.Diff(dump(t, conn), want) {
 		if err := conn.Apply(t.Context(), op); err != nil {
 			refused = append(refused, op.Key.Dst.String())
-		} else if op.Foreign.Type == "" {
+		} else if !op.Displaces() || !strings.Contains(op.String(), "in place of") {
 			t.Errorf("%s: the route that was there is not told of", op)
 		}
 	}

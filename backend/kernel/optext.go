@@ -98,7 +98,7 @@ func wireGuardChanges(want, have Link) string {
 
 // foreign tells what a route takes the place of.
 func (o Op) foreign() string {
-	if o.Foreign.Type == "" || o.Foreign.Via == o.Direct {
+	if !o.Displaces() {
 		return ""
 	}
 	return " in place of " + routeText(o.Key, o.Foreign)
