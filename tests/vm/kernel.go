@@ -46,13 +46,17 @@ func Kernel(ctx context.Context, cache string) (string, error) {
 
 // fetch downloads the kernel, unless the cache holds that version.
 func fetch(ctx context.Context, cache string) (debian, error) {
-	name, err := newest(ctx)
+	r, err := chosen(ctx, cache)
+	if err != nil {
+		return debian{}, err
+	}
+	name, err := r.newest(ctx)
 	if err != nil {
 		return debian{}, err
 	}
 	dir := filepath.Join(cache, name)
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		if err := unpack(ctx, name, dir); err != nil {
+		if err := r.unpack(ctx, name, dir); err != nil {
 			return debian{}, err
 		}
 	}
@@ -63,11 +67,11 @@ func fetch(ctx context.Context, cache string) (debian, error) {
 }
 
 // newest is the name of the kernel's package; its number moves with each security update.
-func newest(ctx context.Context) (string, error) {
-	show := func() ([]byte, error) { return exec.CommandContext(ctx, "apt-cache", "show", meta).Output() }
+func (r release) newest(ctx context.Context) (string, error) {
+	show := func() ([]byte, error) { return r.command(ctx, "apt-cache", "show", meta).Output() }
 	out, err := show()
 	if err != nil { // a machine whose lists were never fetched, or have been cleaned away
-		if text, err := exec.CommandContext(ctx, "apt-get", "update", "-qq").CombinedOutput(); err != nil {
+		if text, err := r.command(ctx, "apt-get", "update", "-qq").CombinedOutput(); err != nil {
 			return "", fmt.Errorf("fetch the lists of packages: %w: %s", err, text)
 		}
 		out, err = show()
@@ -82,14 +86,14 @@ func newest(ctx context.Context) (string, error) {
 	return string(m[1]), nil
 }
 
-func unpack(ctx context.Context, name, dir string) error {
+func (r release) unpack(ctx context.Context, name, dir string) error {
 	work, err := os.MkdirTemp(filepath.Dir(dir), "fetch-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(work) }()
 	root := filepath.Join(work, "root")
-	get := exec.CommandContext(ctx, "apt-get", "download", "-q", name)
+	get := r.command(ctx, "apt-get", "download", "-q", name)
 	get.Dir = work
 	if out, err := get.CombinedOutput(); err != nil {
 		return fmt.Errorf("download %s: %w: %s", name, err, out)
@@ -98,13 +102,14 @@ func unpack(ctx context.Context, name, dir string) error {
 	if err != nil || len(debs) != 1 {
 		return fmt.Errorf("download %s: %d files came", name, len(debs))
 	}
-	version := strings.TrimPrefix(name, "linux-image-")
-	for _, args := range [][]string{
-		{"dpkg", "-x", debs[0], root},
-		{"busybox", "depmod", "-b", root, version}, // the package brings no list of dependencies
+	for _, script := range []string{
+		"dpkg -x " + quote(debs[0]) + " " + quote(root),
+		"cd " + quote(root) + " && { test -e lib || ln -s usr/lib lib; }",                          // newer releases have /usr/lib alone
+		"cd " + quote(root) + " && find . -name '*.ko.xz' -exec busybox unxz {} +",                 // and modules that are compressed
+		"busybox depmod -b " + quote(root) + " " + quote(strings.TrimPrefix(name, "linux-image-")), // none brings its list of dependencies
 	} {
-		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, out)
+		if out, err := exec.CommandContext(ctx, "sh", "-c", script).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", script, err, out)
 		}
 	}
 	return os.Rename(root, dir)
