@@ -26,7 +26,7 @@ func TestNothingOfThePodsCanBeReadOnTheUnderlay(t *testing.T) {
 	seen = w.watchTheClear()
 	streams := w.traffic()
 	nstest.Eventually(t, patience, func() error { return seen.atLeast(100) })
-	w.lossless(streams)
+	w.stop(streams, nothing)
 	seen.none(100)
 }
 
@@ -48,7 +48,7 @@ func TestWireGuardOutlivesItsAgent(t *testing.T) {
 		a.restart(of(subnet.WireGuard))
 		nstest.Eventually(t, patience, a.atRest)
 	}
-	w.lossless(streams)
+	w.stop(streams, nothing)
 	if ops := a.done(); len(ops) > 0 {
 		t.Errorf("a restarted agent writes %v", ops)
 	}

@@ -182,8 +182,11 @@ func (w *world) traffic() []stream {
 	return out
 }
 
-// lossless stops streams, and wants nothing of them lost but what the kernel itself may lose.
-func (w *world) lossless(streams []stream) {
+// nothing is what a stream may lose while no route moves.
+func nothing(subnet.Family) int { return 0 }
+
+// stop stops streams, and wants nothing of them lost but what the kernel itself may lose.
+func (w *world) stop(streams []stream, may func(subnet.Family) int) {
 	w.Helper()
 	sent := 0
 	for _, s := range streams {
@@ -192,7 +195,7 @@ func (w *world) lossless(streams []stream) {
 		if len(r.Lost) > 0 || len(r.Errors) > 0 {
 			w.Logf("%s: %s", s.name, r)
 		}
-		if len(r.Lost) > raced(s.family) || len(r.Errors) > 0 {
+		if len(r.Lost) > may(s.family) || len(r.Errors) > 0 {
 			w.Errorf("%s: %d packets were lost", s.name, len(r.Lost))
 		}
 	}
