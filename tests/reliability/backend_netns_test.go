@@ -71,7 +71,7 @@ func hostGWRows() []Fault {
 		command("routes flushed", missing, "{ip} route flush proto 87"),
 		command("route replaced", missing, "ip route replace {peercidr} via {gateway}"),
 		command("route replaced by a blackhole", missing, "ip route replace blackhole {peercidr}"),
-		ghost(), routeByHand(),
+		routeByHand(), ghost(),
 	}, linkRows(), addressRows())
 	for i := range rows {
 		rows[i].Heal = max(rows[i].Heal, underlayHeal)
