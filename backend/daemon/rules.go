@@ -53,14 +53,13 @@ func (r *rules) config(a *applied) traffic.Config {
 		Masquerade: t.Masquerade, RandomFully: t.RandomFully, Exclude: slices.Clone(t.Exclude),
 		Forward: t.Forward, ForwardPlace: traffic.Place(t.ForwardPlace), Port: a.vxlanPort(), Mixed: a.Former, AntiSpoof: t.AntiSpoof,
 	}
-	for name, l := range a.Plan.Want.Links {
+	for _, l := range a.Plan.Want.Links {
 		c.IPIP = c.IPIP || l.Kind == kernel.KindIPIP || l.Kind == kernel.KindIP6Tnl
-		if l.Kind == kernel.KindWireGuard {
-			c.Sealed.Devices = append(c.Sealed.Devices, name)
-		}
 	}
-	slices.Sort(c.Sealed.Devices)
-	c.Sealed.Ranges = a.Plan.Encrypted
+	if c.Sealed.Ranges = a.Plan.Encrypted; len(a.Plan.Encrypted[subnet.IPv4])+len(a.Plan.Encrypted[subnet.IPv6]) > 0 {
+		// A peer that we reach by WireGuard already may still send by the tunnel of before, as long as that is there.
+		c.Sealed.Devices = slices.Sorted(slices.Values(a.Plan.Devices))
+	}
 	for _, f := range subnet.Families() {
 		if !a.uses(f) {
 			continue

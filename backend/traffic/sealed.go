@@ -10,8 +10,8 @@ import (
 
 // Sealed says which pods' packets may cross the underlay encrypted only. The zero value asks for nothing.
 type Sealed struct {
-	Devices []string          // the devices that encrypt
-	Ranges  [2][]netip.Prefix // pod ranges of the peers that are reached through them, by family; they may overlap
+	Devices []string          // ours: those that encrypt, and the tunnels that a cluster is on its way from, or to, while they are there
+	Ranges  [2][]netip.Prefix // pod ranges of the peers that are reached encrypted, by family; they may overlap
 }
 
 // sealedChains keep what is between pods of sealed ranges and pods here from travelling by any other device: whatever becomes
@@ -26,7 +26,7 @@ func sealedChains(c Config) []Chain {
 		// A pod may talk to the node itself with its own address (--ip-masq-exclude): that is not between pods.
 		in = append(in, Rule{
 			"iifname != " + devices(c.Sealed.Devices) + " " + f.Proto + " saddr " + set + " " + f.Proto + " daddr " + c.Nets[f.Family].Network.String() + " drop",
-			"pods of encrypting peers are heard through the encrypting device alone",
+			"pods of encrypting peers are heard through our devices alone",
 		})
 		out = append(out, Rule{
 			"oifname != " + devices(c.Sealed.Devices) + " " + f.Proto + " daddr " + set + " drop",
