@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weft-cni/weft/backend"
 	"github.com/weft-cni/weft/backend/install"
 	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/backend/traffic"
@@ -58,6 +59,8 @@ type daemon struct {
 	conf    *confFile
 	newConf chan struct{} // has a value when conf has changed
 	seams   Seams
+	heard   *hearing
+	turn    *backend.Loop // of the switches
 
 	connected chan struct{} // closed when api and node are set, by the first generation
 	api       *kube.Client
@@ -69,7 +72,9 @@ func newDaemon(cfg Config, log *slog.Logger, conn *kernel.Conn, seams Seams) *da
 	d := &daemon{
 		cfg: cfg, log: log, board: b, metrics: newMetrics(cfg.Version, b), turning: &turning{}, told: newTold(log), conn: conn,
 		files: subnet.Writer{Disk: seams.Disk}, traffic: traffic.New(traffic.Options{Wrap: seams.NFT}), newConf: make(chan struct{}, 1), connected: make(chan struct{}), seams: seams,
+		heard: &hearing{},
 	}
+	d.turn = d.gate(partSysctl, sysctlPeriod, d.sysctls)
 	d.plane = &plane{cfg: cfg, log: log.With("loop", partPlane), kernel: seams.kernel(conn), metrics: d.metrics, told: d.told, board: b,
 		keys: newKeys(cfg.Paths, d.files, log),
 		pods: newPodMTU(cfg.Paths.Results(), b, d.metrics)}
@@ -96,7 +101,7 @@ func (d *daemon) boot(ctx context.Context) error {
 	g.Go(func() error { return l.answer(ctx) })
 	g.Go(func() error { return d.runStatus(ctx) })
 	g.Go(func() error { return d.run(ctx, d.gate(partConf, waitRetry, d.conf.sync)) })
-	g.Go(func() error { return d.run(ctx, d.gate(partSysctl, sysctlPeriod, d.sysctls)) })
+	g.Go(func() error { return d.run(ctx, d.turn) })
 	g.Go(func() error { return d.generations(ctx) })
 	g.Go(func() error { return d.runPolicies(ctx) })
 	return g.Wait()

@@ -65,7 +65,7 @@ func (d *daemon) newGeneration(client *kube.Client, node string, conf subnet.Net
 		Client: client, NodeName: node, Prefix: prefix, Conf: conf, LeaveUnavailable: !d.cfg.SetNetworkUnavailable,
 		Events: g.events, Log: d.log,
 	})
-	g.rules = &rules{cfg: d.cfg, log: d.log.With("loop", partRules), manager: d.traffic, metrics: d.metrics, told: d.told, warn: g.warn}
+	g.rules = &rules{cfg: d.cfg, log: d.log.With("loop", partRules), manager: d.traffic, metrics: d.metrics, told: d.told, warn: g.warn, heard: d.heard}
 	g.publisher = &publisher{
 		cfg: d.cfg, files: d.files, log: d.log.With("loop", partFiles), board: d.board, told: d.told, collect: g.collect, started: time.Now(),
 		plugins: install.NewKeeper(d.cfg.Paths.CNISource, d.cfg.Paths.CNIBin),
@@ -91,6 +91,9 @@ func (g *generation) run(ctx context.Context) error {
 	planeLoop := g.side(partPlane, g.cfg.Resync, func(ctx context.Context) error {
 		err := g.syncPlane(ctx)
 		rulesLoop.Poke()
+		if a := g.plane.applied.Load(); a != nil && g.heard.lags(a) {
+			g.turn.Poke()
+		}
 		announce.Poke()
 		files.Poke()
 		ways.Poke()
@@ -190,6 +193,7 @@ func (g *generation) announce(ctx context.Context, a *applied) error {
 	if !complete {
 		return nil // nobody to announce to; the api part says so
 	}
+	g.heard.await(ctx, a)
 	out := kube.Announcement{
 		BackendType: a.Net.Kind, Also: a.Plan.Also, VNI: a.Net.VXLAN.VNI, Port: a.Net.VXLAN.Port, Ready: g.board.verdictBut(partAnnounce).Ready,
 	}

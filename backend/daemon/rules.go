@@ -22,6 +22,7 @@ type rules struct {
 	told    *told
 	warn    func(ctx context.Context, reason, text string) // makes an Event of the own Node
 	inForce func(port uint16)                              // is told for which port the rules are in force
+	heard   *hearing
 
 	last traffic.Config
 }
@@ -42,6 +43,7 @@ func (r *rules) sync(ctx context.Context, a *applied) error {
 		return err
 	}
 	r.last = c
+	r.heard.sealed.Store(&c.Sealed.Ranges)
 	r.inForce(c.Port)
 	return nil
 }

@@ -94,6 +94,7 @@ func (d *daemon) deviceSwitches(s switches, f subnet.Family) error {
 	}
 	if f == subnet.IPv4 { // IPv6 has no such filter
 		errs = append(errs, s.filter(a.Plan.Plain))
+		d.heard.seenTo(a)
 	}
 	return errors.Join(errs...)
 }

@@ -1,0 +1,70 @@
+package daemon
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-cni/weft/subnet"
+)
+
+// hearing knows what the kernel lets in of what peers send. They send by a backend as soon as they see it announced, so what
+// would drop their packets has to be out of the way before: a strict rp_filter, and rules that want them encrypted.
+type hearing struct {
+	devices atomic.Pointer[[]string]          // whose rp_filter has been seen to
+	sealed  atomic.Pointer[[2][]netip.Prefix] // pod ranges whose packets in the clear are dropped
+}
+
+const (
+	hearingPoll = 10 * time.Millisecond
+	hearingWait = 2 * time.Second // then it is announced in any case: what does not work has a part of its own on the board
+)
+
+// seenTo notes the devices of a plan, whatever came of it: where nothing can be set, nothing is waited for.
+func (h *hearing) seenTo(a *applied) {
+	devices := slices.Concat(a.Plan.Devices, a.Plan.Plain)
+	h.devices.Store(&devices)
+}
+
+// lags tells whether something still drops what the plan lets in.
+func (h *hearing) lags(a *applied) bool {
+	if a.uses(subnet.IPv4) { // IPv6 has no rp_filter
+		seen := h.devices.Load()
+		for _, device := range slices.Concat(a.Plan.Devices, a.Plan.Plain) {
+			if seen == nil || !slices.Contains(*seen, device) {
+				return true
+			}
+		}
+	}
+	sealed := h.sealed.Load()
+	if sealed == nil {
+		return false // of an earlier run at most, and that one sealed what this one does
+	}
+	for _, f := range subnet.Families() {
+		for _, p := range sealed[f] {
+			if !slices.Contains(a.Plan.Encrypted[f], p) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// await waits, for a limited time, until the plan's packets are let in.
+func (h *hearing) await(ctx context.Context, a *applied) {
+	limit := time.NewTimer(hearingWait)
+	defer limit.Stop()
+	poll := time.NewTicker(hearingPoll)
+	defer poll.Stop()
+	for h.lags(a) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-limit.C:
+			return
+		case <-poll.C:
+		}
+	}
+}
