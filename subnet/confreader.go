@@ -132,7 +132,11 @@ func members(text string) ([]member, error) {
 	}
 	dec := json.NewDecoder(strings.NewReader(text))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
-		return nil, fmt.Errorf("%s is not a JSON object: write { \"Key\": value, ... }", shorten(strings.TrimSpace(text)))
+		text = strings.TrimSpace(text)
+		if strings.HasPrefix(text, "[") && text != "[]" {
+			text = "[...]" // a PSK may be in it
+		}
+		return nil, fmt.Errorf("%s is not a JSON object: write { \"Key\": value, ... }", shorten(text))
 	}
 	var list []member
 	for dec.More() {

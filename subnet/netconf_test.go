@@ -135,6 +135,7 @@ func TestParseNetConfRefusesEachWrongValueWithItsCure(t *testing.T) {
 		backend(`"MTU": -1400`):                                                             "net-conf.json: Backend.MTU: -1400 is out of range: use 576 to 65535, or leave it out",
 		backend(`"GBP": 1`):                                                                 "net-conf.json: Backend.GBP: 1 is not a boolean: write true or false, without quotes",
 		`{"EnableIPv4": false, "EnableIPv6": true, "IPv6Network": "fd00::/56", "Backend": {"Type": "vxlan", "MTU": 1300}}`: "net-conf.json: Backend.MTU: 1300 leaves IPv6 pods less than the 1280 bytes that IPv6 needs: use at least 1350",
+		`{"Network": "10.244.0.0/16", "Backend": [{"PSK": "` + strings.Repeat("A", 43) + `="}]}`:                           `net-conf.json: Backend: [...] is not a JSON object: write { "Key": value, ... }`,
 		`{"Network": "10.244.0.0/16", "Backend": "vxlan"}`:                                                                 `net-conf.json: Backend: "vxlan" is not a JSON object: write { "Key": value, ... }`,
 		`{"Network": "10.244.0.0/16", "Backend": {"Type": 1}}`:                                                             `net-conf.json: Backend.Type: 1 is not text: write it in double quotes`,
 		kind("udp"):              `net-conf.json: Backend.Type: "udp" sends every packet through a user-space process and is kept by flannel for debugging only: use "vxlan"`,
