@@ -21,13 +21,13 @@ func (p *planner) measure() {
 	}
 }
 
-// largest is the size of the largest packet that fits on all ways of a family. No peer's way makes it smaller than what the
-// family needs inside of the tunnels; what is larger than such a way goes in fragments.
+// largest is the size of the largest packet that fits on all ways of a family. No peer's way makes it smaller than what pods
+// need inside of the tunnels, and they have one size for both families; what is larger than such a way goes in fragments.
 func (p *planner) largest(f subnet.Family) int {
 	if p.c.MTU != 0 {
 		return p.c.MTU
 	}
-	mtu, least := p.c.Ends[f].UnderlayMTU, leastMTU(f)+p.overhead(f)
+	mtu, least := p.c.Ends[f].UnderlayMTU, p.c.leastMTU()+p.overhead(f)
 	for _, q := range p.peers {
 		if way := q.path[f].MTU; q.way[f].Kind != "" && way > 0 {
 			mtu = min(mtu, max(way, least))
@@ -36,8 +36,13 @@ func (p *planner) largest(f subnet.Family) int {
 	return mtu
 }
 
-// leastMTU is what every link must take in one piece: RFC 791 and RFC 8200.
-func leastMTU(f subnet.Family) int { return [2]int{subnet.IPv4: 576, subnet.IPv6: 1280}[f] }
+// leastMTU is what the links of pods must take in one piece: RFC 791, and RFC 8200 where they have IPv6.
+func (c Config) leastMTU() int {
+	if !c.Ends[subnet.IPv6].IsZero() {
+		return 1280
+	}
+	return 576
+}
 
 // overhead is the largest of the kinds that may carry packets now.
 func (p *planner) overhead(f subnet.Family) int {

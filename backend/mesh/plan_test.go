@@ -359,6 +359,7 @@ func TestTheMTUIsThatOfTheNarrowestWay(t *testing.T) { // V-06, V-07
 		{"a route with an MTU", only(subnet.IPv4, config(1, subnet.VXLAN)), peer(2, subnet.VXLAN), route(lan(), "192.168.50.2/32", 1300, 2), 1250, 1250},
 		{"a peer behind a VPN", only(subnet.IPv4, config(1, subnet.VXLAN)), peer(2, subnet.VXLAN), route(lan(), "192.168.50.2/32", 0, 3), 1350, 1350},
 		{"a way too narrow for IPv6 in a tunnel", only(subnet.IPv6, config(1, subnet.VXLAN)), peer(2, subnet.VXLAN), route(lan(), "fd00:50::2/128", 1280, 2), 1280, 1280},
+		{"a way of IPv4 too narrow for the pods' IPv6", config(1, subnet.VXLAN), peer(2, subnet.VXLAN), route(lan(), "192.168.50.2/32", 600, 2), 1280, 1280},
 		{"one family's narrow way in one device for both", auto, peer(2, subnet.WireGuard), route(lan(), "fd00:50::2/128", 1400, 2), 1320, 1320},
 		{"on the way from wireguard", mixed, peer(2, subnet.WireGuard), lan(), 1420, 1450},
 	} {
