@@ -331,7 +331,7 @@ func (w *world) manyFlows(f subnet.Family, n int) int {
 	for _, c := range conns {
 		wg.Go(func() {
 			buf := make([]byte, 100)
-			for range 20 {
+			for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 				_ = c.SetDeadline(time.Now().Add(500 * time.Millisecond))
 				_, _ = c.Write([]byte("x"))
 				if size, err := c.Read(buf); err == nil {

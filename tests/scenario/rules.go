@@ -13,6 +13,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/weft-cni/weft/backend/traffic"
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/lane"
 	"github.com/weft-cni/weft/tests/nstest"
 )
@@ -36,6 +37,9 @@ func (r *rulesModel) judge(w *World, m *Machine, node Record) error {
 		}
 		cfg.Nets[f] = traffic.Net{Network: lane.Network(f), PodCIDR: own}
 		for _, p := range peers(f, m.name, own, w.cluster.view()) {
+			if !slices.Contains(speaks(p, p.Type), subnet.VXLAN) {
+				continue // it sends nothing to our port
+			}
 			port, err := strconv.ParseUint(cmp.Or(p.Port, strconv.Itoa(int(m.settings.Port))), 10, 16)
 			if err != nil {
 				return err
