@@ -13,7 +13,6 @@ require (
 	golang.org/x/sync v0.25.0 // errgroup: the tasks of the daemon end together
 	golang.org/x/sys v0.50.0 // unix constants and calls that the standard library lacks
 	golang.org/x/tools v0.52.0 // tests: txtar archives
-	golang.zx2c4.com/wireguard/wgctrl v0.0.0-20241231184526-a9ab2273dd10 // WireGuard's keys and peers over generic netlink; backend/kernel only
 	k8s.io/api v0.37.2 // Node and its kin as types
 	k8s.io/apimachinery v0.37.2 // the types beside k8s.io/api: object metadata, patches, API errors
 	k8s.io/client-go v0.37.2 // the API server: informer, patches, events
@@ -82,12 +81,6 @@ require (
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
-)
-
-require (
-	github.com/mdlayher/genetlink v1.3.2 // indirect
-	golang.org/x/crypto v0.58.0 // indirect
-	golang.zx2c4.com/wireguard v0.0.0-20231211153847-12269c276173 // indirect
 )
 
 tool (
