@@ -104,8 +104,12 @@ func (p *planner) isUsable(f subnet.Family, peer subnet.Peer) bool {
 	return false
 }
 
+// report tells of a peer once, if it is the same in both families.
 func (p *planner) report(peer subnet.Peer, reason, format string, args ...any) {
-	p.out.Problems = append(p.out.Problems, subnet.Problem{Node: peer.Name, Reason: reason, Text: fmt.Sprintf(format, args...)})
+	problem := subnet.Problem{Node: peer.Name, Reason: reason, Text: fmt.Sprintf(format, args...)}
+	if n := len(p.out.Problems); n == 0 || p.out.Problems[n-1] != problem {
+		p.out.Problems = append(p.out.Problems, problem)
+	}
 }
 
 // again asks for another plan after a time, or earlier.
