@@ -2,19 +2,19 @@ package daemon
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/weft-cni/weft/backend/traffic"
 	"github.com/weft-cni/weft/subnet"
 )
 
 // hearing knows what the kernel lets in of what peers send. They send by a backend as soon as they see it announced, so what
 // would drop their packets has to be out of the way before: a strict rp_filter, and rules that want them encrypted.
 type hearing struct {
-	devices atomic.Pointer[[]string]          // whose rp_filter has been seen to
-	sealed  atomic.Pointer[[2][]netip.Prefix] // pod ranges whose packets in the clear are dropped
+	devices atomic.Pointer[[]string]       // whose rp_filter has been seen to
+	sealed  atomic.Pointer[traffic.Sealed] // pod ranges whose packets in the clear are dropped, and by what devices they are let in
 }
 
 const (
@@ -40,16 +40,18 @@ func (h *hearing) lags(a *applied) bool {
 	}
 	sealed := h.sealed.Load()
 	if sealed == nil {
-		return false // of an earlier run at most, and that one sealed what this one does
+		return true // the rules are those of an earlier run, which may have had another backend
 	}
+	drops := false
 	for _, f := range subnet.Families() {
-		for _, p := range sealed[f] {
+		for _, p := range sealed.Ranges[f] {
+			drops = true
 			if !slices.Contains(a.Plan.Encrypted[f], p) {
 				return true
 			}
 		}
 	}
-	return false
+	return drops && slices.ContainsFunc(a.Plan.Devices, func(device string) bool { return !slices.Contains(sealed.Devices, device) })
 }
 
 // await waits, for a limited time, until the plan's packets are let in.

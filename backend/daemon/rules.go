@@ -43,7 +43,7 @@ func (r *rules) sync(ctx context.Context, a *applied) error {
 		return err
 	}
 	r.last = c
-	r.heard.sealed.Store(&c.Sealed.Ranges)
+	r.heard.sealed.Store(&c.Sealed)
 	r.inForce(c.Port)
 	return nil
 }
