@@ -232,10 +232,10 @@ func (n *node) turn(ctx context.Context) (time.Duration, error) {
 	}
 	snap := snapshot(n.name, said())
 	n.mu.Lock()
-	s, last, reached := n.setup, n.result.Ways, n.reached
+	s, last, reached := n.setup, n.result, n.reached
 	n.mu.Unlock()
 	cfg := n.config(s, snap.Self, host, have)
-	r, err := mesh.Plan(mesh.Input{Config: cfg, Snapshot: snap, Host: host, Have: have, Last: last, Now: time.Now()})
+	r, err := mesh.Plan(mesh.Input{Config: cfg, Snapshot: snap, Host: host, Have: have, Last: last.Ways, Kept: last.Kept, Now: time.Now()})
 	if err != nil {
 		return 0, err
 	}

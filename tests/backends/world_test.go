@@ -162,8 +162,8 @@ type stream struct {
 // raced is how many packets of a stream may meet a route at the very moment in which it is replaced. Linux tells an IPv6
 // packet that has just found the entry that goes that its destination is unreachable, in ip6_rt_pcpu_alloc, whose entry's last
 // reference is gone by then; there is no way to replace a route in place without that. On a processor it is a moment too short
-// to be met; on an emulated one that is taken off a core right then, it is seen now and then. IPv4 has no such moment.
-func raced(f subnet.Family) int { return [2]int{0, 1}[f] }
+// to be met; on an emulated one that is taken off a core right then, it lasts for some packets. IPv4 has no such moment.
+func raced(f subnet.Family) int { return [2]int{0, 5}[f] }
 
 // traffic sends from every pod to every other, in all families, until it is stopped.
 func (w *world) traffic() []stream {

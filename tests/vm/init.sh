@@ -11,7 +11,11 @@ mount -t tmpfs tmpfs /dev/shm
 mkdir -p /run/netns /run/lock
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 ip link set lo up
-modprobe br_netfilter # as on every node of Kubernetes
+# The bridge's hooks are there on every node of Kubernetes. The rest would come when it is asked for, but who asks while another
+# is having it loaded is told that there is no such thing.
+for module in br_netfilter veth vxlan wireguard ipip ip6_tunnel dummy nf_tables nft_ct nft_objref nft_chain_nat nft_nat nft_masq nft_fib_inet nft_reject_inet; do
+	modprobe "$module"
+done
 stty raw -echo -F /dev/ttyS1
 /job/run </dev/null >/dev/ttyS1 2>&1
 echo "rc=$?" >/dev/ttyS2
