@@ -29,7 +29,7 @@ func legs() []leg {
 		{"./backend/mesh", lane.Dual, "", ""},
 		{"./backend/policy", lane.Dual, "Thousand|Million|Scale", "^TestSCTP"},
 		{"./backend/policy/gate", lane.Dual, "", ""},
-		{"./backend/traffic", lane.Dual, "FiveThousand|RandomConfigs", "^TestM04Pod.*/policy_drop"},
+		{"./backend/traffic", lane.Dual, "FiveThousand|RandomConfigs", "^TestM04Pod.*/IPv6/policy_drop"},
 		{"./backend/underlay", lane.Dual, "", ""},
 		{"./backend/vxlan", lane.Dual, "", ""},
 		{"./cniplugin", lane.Dual, "AtAnyStep|ManyCycles|Churn", "^TestSCTP"},
