@@ -96,14 +96,20 @@ func (c Config) place(f subnet.Family) Place {
 	return c.ForwardPlace
 }
 
-// mixed lists the ports other than ours that peers use, sorted. It is empty in a cluster of one port.
+// systemPorts are those below 1024: DNS, DHCP, NTP, IKE, QUIC.
+const systemPorts = 1024
+
+// mixed lists the ports other than ours that peers use, sorted. It is empty in a cluster of one port. What a peer announces is
+// taken from every peer's packets on every node, and what is sent there goes untracked: it must not be able to name DNS.
 func (c Config) mixed() []uint16 {
 	if c.Port == 0 {
 		return nil
 	}
 	ports := slices.Clone(c.Mixed)
 	for _, p := range c.Peers {
-		ports = append(ports, p.Port())
+		if p.Port() >= systemPorts {
+			ports = append(ports, p.Port())
+		}
 	}
 	slices.Sort(ports)
 	return slices.DeleteFunc(slices.Compact(ports), func(p uint16) bool { return p == 0 || p == c.Port })

@@ -64,6 +64,25 @@ func TestDisjointDropsWhatAnotherPrefixCovers(t *testing.T) {
 	}
 }
 
+// A rule for a port works on all nodes and on everybody's packets: a Node that announces DNS's as its own would cut the cluster's
+// hosts off from it, since what is not tracked is not translated either.
+func TestAPeerThatAnnouncesASystemPortChangesNoRule(t *testing.T) {
+	announces := func(port uint16) string {
+		c := cluster()
+		c.Port, c.AntiSpoof = 4789, true
+		c.Peers = []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("192.168.50.2"), port)}
+		return Rules(c).String()
+	}
+	for _, port := range []uint16{53, 67, 123, 443, 500, 1023} {
+		if d := cmp.Diff(announces(4789), announces(port)); d != "" {
+			t.Errorf("a peer announces %d (-want +got):\n%s", port, d)
+		}
+	}
+	if announces(4789) == announces(8472) {
+		t.Error("a peer on flannel's port is not heard")
+	}
+}
+
 func TestMixedPortsAreThoseOfPeersThatDiffer(t *testing.T) {
 	c := Config{Port: 4789, Mixed: []uint16{0, 4789, 9000}}
 	for _, p := range []string{"10.0.0.2:8472", "10.0.0.3:4789", "10.0.0.4:8472", "10.0.0.5:0"} {
