@@ -376,6 +376,25 @@ func TestTheMTUIsThatOfTheNarrowestWay(t *testing.T) { // V-06, V-07
 	}
 }
 
+// An annotation that names a pod's address leads back into the overlay. Its device would be taken for the way to that peer, and
+// be made smaller for it in every round.
+func TestAPeerAtAPodsAddressMakesNoMTUSmaller(t *testing.T) {
+	for addr, dst := range map[string]string{"10.244.3.9": "10.244.3.0/24", "10.244.1.9": "10.244.1.0/24"} {
+		liar := changed(peer(2, subnet.VXLAN), subnet.IPv4, func(e *subnet.Endpoint) { e.PublicIP = netip.MustParseAddr(addr) })
+		in := input(only(subnet.IPv4, config(1, subnet.VXLAN)), liar, peer(3, subnet.VXLAN))
+		name := map[string]string{"10.244.3.9": "flannel.1", "10.244.1.9": "cni0"}[addr]
+		in.Host.Links = append(in.Host.Links, kernel.HostLink{Index: 9, Name: name, MTU: 1450, Up: true, Carrier: true})
+		in.Host.Routes = append(in.Host.Routes, kernel.HostRoute{Dst: netip.MustParsePrefix(dst), Type: "unicast", Hops: []kernel.Hop{{Index: 9}}})
+		r := plan(t, in)
+		if mtu := r.Want.Links["flannel.1"].MTU; mtu != 1450 || len(r.Problems) != 1 || r.Problems[0].Reason != "OverlappingUnderlay" {
+			t.Errorf("%s: MTU %d, %v", addr, mtu, r.Problems)
+		}
+		if len(r.Want.Routes) != 1 {
+			t.Errorf("%s: %v", addr, r.Want.Routes)
+		}
+	}
+}
+
 func TestWhatMayNotBeMetInTheClear(t *testing.T) {
 	former := func(kind string, f ...string) mesh.Config {
 		c := only(subnet.IPv4, config(1, kind))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/backend/underlay"
 	"github.com/weft-cni/weft/backend/wireguard"
 	"github.com/weft-cni/weft/subnet"
@@ -71,8 +72,8 @@ func (p *planner) add(peer subnet.Peer, keys map[subnet.Key]string) {
 		if e.IsZero() || p.c.Ends[f].IsZero() {
 			continue
 		}
-		q.usable[f] = p.isUsable(f, peer)
 		q.path[f] = p.paths.To(e.PublicIP)
+		q.usable[f] = p.isUsable(f, peer) && p.isOutside(f, q)
 		if !q.usable[f] {
 			q.Endpoints[f] = subnet.Endpoint{} // for all that follows
 		}
@@ -105,6 +106,17 @@ func (p *planner) isUsable(f subnet.Family, peer subnet.Peer) bool {
 }
 
 // report tells of a peer once, if it is the same in both families.
+// isOutside reports whether a peer's address is one of the underlay. Packets for one that belongs to a pod would be wrapped again
+// and again, and each round would take the overlay's own MTU for that of a way, and make it smaller.
+func (p *planner) isOutside(f subnet.Family, q party) bool {
+	addr, link := q.Endpoints[f].PublicIP, q.path[f].Link
+	if !kernel.IsDeviceName(link) && !p.c.Ends[f].PodCIDR.Contains(addr) {
+		return true
+	}
+	p.report(q.Peer, "OverlappingUnderlay", "its address %s is one of the pod network, reached by %q: see its annotation public-ip", addr, link)
+	return false
+}
+
 func (p *planner) report(peer subnet.Peer, reason, format string, args ...any) {
 	problem := subnet.Problem{Node: peer.Name, Reason: reason, Text: fmt.Sprintf(format, args...)}
 	if n := len(p.out.Problems); n == 0 || p.out.Problems[n-1] != problem {
