@@ -239,7 +239,7 @@ func (n *node) turn(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	ops := kernel.Regaining(kernel.Diff(have, r.Want), reached)
+	ops := kernel.DiffSince(reached, have, r.Want)
 	var errs []error
 	for _, op := range ops {
 		if !op.Guard || len(errs) == 0 {

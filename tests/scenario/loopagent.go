@@ -163,7 +163,7 @@ func (a *loopAgent) sync(ctx context.Context) error {
 	}
 	a.problems.Store(&plan.Problems)
 	a.announce(cfg, plan)
-	applied := a.apply(ctx, kernel.Regaining(kernel.Diff(have, plan.Want), a.want), snapshot.Self)
+	applied := a.apply(ctx, kernel.DiffSince(a.want, have, plan.Want), snapshot.Self)
 	if len(applied) == 0 {
 		a.ways, a.kept, a.want = plan.Ways, plan.Kept, plan.Want
 	}
