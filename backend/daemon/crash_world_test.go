@@ -240,7 +240,7 @@ func (w *crashWorld) through(a *crashAgent) bool {
 	return done
 }
 
-// done tells what is still missing: readiness, and each of the files.
+// done tells what is still missing: readiness, and each of the files as it stays.
 func (w *crashWorld) done() error {
 	if err := w.readyz(); err != nil {
 		return err
@@ -253,6 +253,10 @@ func (w *crashWorld) done() error {
 	}
 	if status, err := os.ReadFile(w.cfg.Paths.StatusFile()); err != nil || !strings.Contains(string(status), `"ready":true`) {
 		return fmt.Errorf("weft.json: %s (%s)", status, fmt.Sprint(err))
+	}
+	// The first snapshot on the disk may be one of before the announcement.
+	if kept, err := os.ReadFile(w.cfg.Paths.SnapshotFile()); err != nil || strings.Contains(string(kept), `"Announced": {}`) {
+		return fmt.Errorf("snapshot.json does not know of the announcement: %s", fmt.Sprint(err))
 	}
 	return nil
 }
