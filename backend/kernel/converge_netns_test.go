@@ -192,7 +192,7 @@ func TestWhateverOthersDoDevicesOfAllKindsConvergeToTheWantedState(t *testing.T)
 			}
 		}
 		host.IP("link set eth0 up")
-		host.Try("ip", "-6", "addr", "replace", "fd00:50::1/64", "dev", "eth0", "nodad")
+		_, _ = host.Try("ip", "-6", "addr", "replace", "fd00:50::1/64", "dev", "eth0", "nodad")
 		want := newMixedWorld(r, parent)
 		for name, l := range dump(t, conn).Links {
 			if _, wanted := want.Links[name]; l.Kind == "dummy" && !wanted {

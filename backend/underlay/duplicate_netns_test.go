@@ -2,6 +2,7 @@ package underlay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -33,8 +34,11 @@ func TestI01AnIPv6AddressThatAnotherMachineOnTheLinkHasIsNotPicked(t *testing.T)
 			return err
 		}
 		_, err = Pick(Options{Family: v6, Iface: []string{"eth0"}}, h)
-		if err == nil || !strings.Contains(err.Error(), "so has another machine on the link") {
-			return fmt.Errorf("picked with %v", err)
+		if err == nil {
+			return errors.New("an address was picked")
+		}
+		if !strings.Contains(err.Error(), "so has another machine on the link") {
+			return fmt.Errorf("picked with: %w", err)
 		}
 		return nil
 	})

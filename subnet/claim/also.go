@@ -100,7 +100,7 @@ func (e *ear) add(entry alsoEntry) error {
 		return errors.New("is no way to reach a node")
 	case subnet.VXLAN:
 		if entry.Port != nil && *entry.Port == 0 {
-			return errors.New("Port 0 is not a port from 1 to 65535")
+			return errors.New("the port 0 is not one from 1 to 65535")
 		}
 		if entry.Port != nil {
 			e.Port = *entry.Port

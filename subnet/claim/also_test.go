@@ -54,7 +54,7 @@ func TestParseAlsoRefusesTheWholeOfWhatIsPartlyWrong(t *testing.T) {
 		`[{"Type":"vxlan"}]`:                                       `"vxlan": has neither Data nor V6Data`,
 		`[{"Type":"vxlan","Data":null}]`:                           `"vxlan": has neither Data nor V6Data`,
 		`[{"Type":"vxlan","Data":"x"}]`:                            `"vxlan": "\"x\"" is not like`,
-		`[{"Type":"vxlan","Data":` + goodVXLAN + `,"Port":0}]`:     `"vxlan": Port 0 is not a port`,
+		`[{"Type":"vxlan","Data":` + goodVXLAN + `,"Port":0}]`:     `"vxlan": the port 0 is not one`,
 		`[{"Type":"vxlan","Data":` + goodVXLAN + `,"Port":65536}]`: "is not like",
 		`[{"Type":"vxlan","Data":` + goodVXLAN + `,"V6Data":{"VNI":8,"VtepMAC":"0a:00:00:00:00:02"}}]`:                                "VNI is 8 here and 7 in the other family",
 		`[{"Type":"ipip"},{"Type":"wireguard","Data":{"PublicKey":"x","Port":1}}]`:                                                    `"wireguard": parse key "x"`,

@@ -135,7 +135,7 @@ func wireGuardData(s string) (subnet.Key, uint16, error) {
 	case data.Port == nil:
 		return key, 0, nil
 	case *data.Port == 0:
-		return subnet.Key{}, 0, errors.New("Port 0 is not a port from 1 to 65535")
+		return subnet.Key{}, 0, errors.New("the port 0 is not one from 1 to 65535")
 	}
 	return key, *data.Port, nil
 }

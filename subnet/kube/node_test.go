@@ -150,7 +150,7 @@ func TestP12ParsePeerTakesOrSkipsEachNodeOnItsOwn(t *testing.T) {
 		"wireguard without a key":       {rules4(), set("backend-type", "wireguard"), bad4WG + `parse key "": want 32 bytes in base64, as wg genkey prints them`},
 		"wireguard with no data":        {rules4(), set("backend-type", "wireguard", "backend-data", "null"), bad4WG + "is missing"},
 		"wireguard with a key of zeros": {rules4(), set("backend-type", "wireguard", "backend-data", `{"PublicKey":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","Port":1}`), bad4WG + `PublicKey is all zero`},
-		"wireguard with port 0":         {rules4(), set("backend-type", "wireguard", "backend-data", `{"PublicKey":"AQIDAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","Port":0}`), bad4WG + `Port 0 is not a port from 1 to 65535`},
+		"wireguard with port 0":         {rules4(), set("backend-type", "wireguard", "backend-data", `{"PublicKey":"AQIDAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","Port":0}`), bad4WG + `the port 0 is not one from 1 to 65535`},
 		"wireguard with two keys": {rulesDual(), and(dual, set("backend-type", "wireguard", "backend-data", wgData, "backend-v6-data", `{"PublicKey":"BQIDAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","Port":7}`)),
 			"10.244.2.0/24 via 192.168.50.2 ; vni 0 port 0 managed true bad [false true] wireguard AQIDAAAA [51820 0]\nb: BadBackendData: annotation backend-v6-data: PublicKey is not that of the other family"},
 		"a bad also-half leaves the rest": {rules4(), set("backend-also", `[{"Type":"wireguard"}]`), good4 + "vni 1 port 0 managed true bad [false false]\nb: BadBackendAlso: annotation backend-also: \"wireguard\": has neither Data nor V6Data"},

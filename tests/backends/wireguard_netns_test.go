@@ -170,7 +170,7 @@ func TestPeersThatShareNoPSKDoNotTalk(t *testing.T) {
 	a.start(other)
 	nstest.Eventually(t, patience, func() error {
 		if r, err := a.look(); err != nil || len(r.Ways) != 1 {
-			return fmt.Errorf("%v, %d ways", err, len(r.Ways))
+			return errors.Join(err, fmt.Errorf("%d ways", len(r.Ways)))
 		}
 		return nil
 	})

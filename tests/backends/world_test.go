@@ -31,15 +31,14 @@ type world struct {
 	said map[string]subnet.Peer
 }
 
-// setup is how a node is configured: what net-conf.json says, and its key.
+// setup is how a node is configured: what net-conf.json says.
 type setup struct {
 	kind   string
 	direct bool
 	wg     subnet.WireGuardConf
-	key    subnet.Secret
 }
 
-// of is the setup of a kind with the defaults of net-conf.json. The key is filled in by the node.
+// of is the setup of a kind with the defaults of net-conf.json.
 func of(kind string) setup {
 	return setup{kind: kind, wg: subnet.WireGuardConf{Ports: [2]uint16{51820, 51821}, Mode: subnet.ModeSeparate}}
 }
