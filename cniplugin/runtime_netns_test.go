@@ -446,6 +446,77 @@ func hostPorts(t *testing.T, rules string) {
 	w.empty()
 }
 
+// A pod that is deleted by force is gone from the API server before its DEL: its successor's ADD comes first, and until the DEL
+// the rules of the old one count.
+func TestC20AUDPHostPortIsThePodsThatIsAddedBeforeTheOldOnesDEL(t *testing.T) {
+	for _, rules := range []string{"iptables", "nftables"} {
+		t.Run(rules, func(t *testing.T) { takesOver(t, rules) })
+	}
+}
+
+func takesOver(t *testing.T, rules string) {
+	w := newWorld(t)
+	client := w.client("c20-client")
+	chained := portmap()
+	chained["backend"] = rules
+	ctx, l, c := context.Background(), w.list("1.0.0", chained), w.cni()
+	var servers []net.PacketConn
+	add := func(name string) *libcni.RuntimeConf {
+		p := w.pod(name)
+		rt := p.runtimeConf()
+		rt.CapabilityArgs = map[string]any{"portMappings": []map[string]any{{"hostPort": 8053, "containerPort": 53, "protocol": "udp"}}}
+		_, err := c.AddNetworkList(ctx, l, rt)
+		w.must(err)
+		for _, f := range w.lane.Families() {
+			w.within(p, func() error {
+				server, err := net.ListenPacket([2]string{"udp4", "udp6"}[f], ":53")
+				if err == nil {
+					servers = append(servers, server)
+					go echo(server, p.id, new(atomic.Int32))
+				}
+				return err
+			})
+		}
+		return rt
+	}
+	answers := func(s net.Conn, want string) {
+		t.Helper()
+		start, answer := time.Now(), ""
+		for answer != want && time.Since(start) < 10*time.Second {
+			answer = ask(s, 100*time.Millisecond)
+		}
+		if answer != want {
+			t.Errorf("%q answers, want %q", answer, want)
+		}
+	}
+	old := add("c20-old")
+	var sockets []net.Conn
+	for _, f := range w.lane.Families() {
+		w.within(client, func() error {
+			s, err := net.Dial("udp", net.JoinHostPort(hostOf(f), "8053"))
+			sockets = append(sockets, s)
+			return err
+		})
+	}
+	for _, s := range sockets {
+		answers(s, old.ContainerID)
+	}
+	young := add("c20-young")
+	for _, s := range sockets {
+		_ = ask(s, 20*time.Millisecond) // a flow of its own again, by the rules of the old one
+	}
+	w.must(c.DelNetworkList(ctx, l, old))
+	for _, s := range sockets {
+		answers(s, young.ContainerID)
+		_ = s.Close()
+	}
+	for _, s := range servers {
+		_ = s.Close()
+	}
+	w.must(c.DelNetworkList(ctx, l, young))
+	w.empty()
+}
+
 func TestTheRuntimesCacheIsReadable(t *testing.T) {
 	w := newWorld(t)
 	ctx, c := context.Background(), w.cni()

@@ -137,7 +137,9 @@ func TestC20AUDPHostPortFollowsThePodThatReplacesAnother(t *testing.T) {
 		must(t, client.Start())
 		killAtEnd(t, client)
 	}
-	_, err := suite.Kubectl(t.Context(), "delete", "pod", spec.name, "--timeout=60s")
+	// With a grace period the pod is gone from the API server when it is gone from the node; without, its rules count for as
+	// long as its DEL takes.
+	_, err := suite.Kubectl(t.Context(), "delete", "pod", spec.name, "--grace-period=1", "--timeout=60s")
 	must(t, err)
 	second := startPods(t, spec)[0]
 	captures := map[subnet.Family]*cluster.Capture{}
