@@ -118,8 +118,10 @@ func faults(ctx context.Context, out io.Writer, form, limit string) tally {
 	return t
 }
 
-// soakSteps is how long the random story of a soak is.
-const soakSteps = 1000
+const (
+	soakSteps = 1000 // length of the random story of a soak
+	soakWalks = 500  // changes of the backend of a simulated cluster, of each kind, in a soak
+)
 
 // soak plays every fault ten times, and tells real daemons a random story; its seed is printed, so that one command tells it
 // again.
@@ -131,6 +133,7 @@ func soak(ctx context.Context, out io.Writer) tally {
 	env := []string{"WEFT_MODEL_SEED=" + seed, "WEFT_MODEL_STEPS=" + strconv.Itoa(soakSteps)}
 	_, _ = fmt.Fprintf(out, "the story again: %s go test -run 'RealDaemons/random' -timeout 0 ./tests/scenario\n", strings.Join(env, " "))
 	t := goTestIn(ctx, out, place{dir: ".", env: env}, "-count=1", "-timeout", "3h", "-run", "RealDaemons/random", "./tests/scenario")
+	t.add(goTestIn(ctx, out, place{dir: ".", env: []string{"WEFT_WALKS=" + strconv.Itoa(soakWalks)}}, "-count=1", "-timeout", "3h", "-run", "^TestNoPacketIsLost", "./backend/mesh"))
 	t.add(faults(ctx, out, "soak", "24h"))
 	t.add(goTestIn(ctx, out, place{dir: filepath.Join("tests", "e2e"), env: []string{"WEFT_RELIABILITY=soak"}}, "-count=1", "-timeout", "12h",
 		"-run", "^(TestForbidden|TestRulesThat|TestANewborn|TestPodsBorn)", "."))
