@@ -57,15 +57,20 @@ func New() State {
 func (s State) Clone() State {
 	c := New()
 	c.Networks, c.Read = s.Networks, s.Read
-	maps.Copy(c.Links, s.Links)
-	maps.Copy(c.Addrs, s.Addrs)
-	maps.Copy(c.Neighs, s.Neighs)
-	maps.Copy(c.FDB, s.FDB)
-	maps.Copy(c.Routes, s.Routes)
-	maps.Copy(c.Peers, s.Peers)
-	maps.Copy(c.Handshakes, s.Handshakes)
-	maps.Copy(c.Foreign, s.Foreign)
+	c.Add(s)
 	return c
+}
+
+// Add puts the entries of another state into s, which must come from New: plans of several backends make one wanted state.
+func (s State) Add(o State) {
+	maps.Copy(s.Links, o.Links)
+	maps.Copy(s.Addrs, o.Addrs)
+	maps.Copy(s.Neighs, o.Neighs)
+	maps.Copy(s.FDB, o.FDB)
+	maps.Copy(s.Routes, o.Routes)
+	maps.Copy(s.Peers, o.Peers)
+	maps.Copy(s.Handshakes, o.Handshakes)
+	maps.Copy(s.Foreign, o.Foreign)
 }
 
 // The kinds of device that we make, as ip(8) calls them.

@@ -18,12 +18,7 @@ func (p *planner) join() {
 	want := kernel.New()
 	want.Networks = p.c.Networks
 	for _, s := range []kernel.State{p.hostGW(), p.vxlan(), p.wireGuard(), p.ipip()} {
-		maps.Copy(want.Links, s.Links)
-		maps.Copy(want.Addrs, s.Addrs)
-		maps.Copy(want.Neighs, s.Neighs)
-		maps.Copy(want.FDB, s.FDB)
-		maps.Copy(want.Peers, s.Peers)
-		maps.Copy(want.Routes, s.Routes)
+		want.Add(s)
 	}
 	for _, f := range subnet.Families() {
 		p.blackholes(want, f)
