@@ -12,7 +12,7 @@ import (
 // virtual machine rolls them out.
 func backendFaults() []fault {
 	return []fault{{
-		name: "backend: vxlan to host-gw and back, node by node", short: true,
+		name: "backend: vxlan to host-gw and back, node by node",
 		note: "net-conf.json changed and the DaemonSet restarted, twice; afterwards nothing of the other backend is left",
 		do:   backendThereAndBack,
 	}}
