@@ -308,7 +308,7 @@ func TestATableFilterThatWasWrittenByHandIsNamedAndKeepsNoRuleFromBeingMade(t *t
 		ns := nstest.New(t)
 		m := manager(ns)
 		if !slices.ContainsFunc(m.host.flavours(context.Background()), func(f flavour) bool { return f.engine == engineNFT }) {
-			t.Skip("no iptables-nft")
+			t.Skip("no iptables-nft on this machine; make deps installs it")
 		}
 		ns.SetNFT(f.in("table ip filter {\n chain FORWARD { type filter hook forward priority filter; policy drop; ct state established,related accept; }\n}\n"))
 		r, err := m.Sync(context.Background(), f.single())
