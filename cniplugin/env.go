@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -97,8 +98,24 @@ func reasonNotReady(subnetFile string) string {
 		return err.Error()
 	case !s.Ready:
 		return agentSays(subnetFile)
-	case s.Device != "" && !linkIsUp(s.Device):
-		return fmt.Sprintf("the overlay device %s is missing or down; the agent was ready at %s", s.Device, s.Time.Format(time.RFC3339))
 	}
-	return ""
+	return devicesDown(s)
+}
+
+// devicesDown is empty when each device is up that pods need, in every family.
+func devicesDown(s subnet.Status) string {
+	var down []string
+	for _, name := range s.Needs() {
+		if !linkIsUp(name) {
+			down = append(down, name)
+		}
+	}
+	since := s.Time.Format(time.RFC3339)
+	switch len(down) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("the overlay device %s is missing or down; the agent was ready at %s", down[0], since)
+	}
+	return fmt.Sprintf("the overlay devices %s are missing or down; the agent was ready at %s", strings.Join(down, ", "), since)
 }

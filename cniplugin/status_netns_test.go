@@ -62,6 +62,39 @@ func TestC02StatusIsReadyOnlyWhenAnAddWouldWork(t *testing.T) {
 	wantCode(t, err, types.ErrPluginNotAvailable, "failed to load flannel netconf file")
 }
 
+func TestStatusLooksAtTheDeviceOfEachFamily(t *testing.T) {
+	w := newWorld(t)
+	w.version = "1.1.0"
+	devices := []string{"flannel.1", "flannel-v6.1"}
+	b, err := subnet.Status{Device: devices[0], Devices: devices, Ready: true, Time: time.Now()}.Render()
+	w.must(err)
+	w.write("weft.json", string(b))
+	for _, name := range devices {
+		w.run("ip", "link", "add", name, "up", "type", "bridge")
+		t.Cleanup(func() { w.run("ip", "link", "del", name) })
+	}
+	status := func() error {
+		_, err := w.call("STATUS", pod{}, w.conf())
+		return err
+	}
+	w.must(status())
+	for _, name := range devices {
+		w.run("ip", "link", "set", name, "down")
+		wantCode(t, status(), types.ErrPluginNotAvailable, "the overlay device "+name+" is missing or down")
+		w.run("ip", "link", "set", name, "up")
+		w.must(status())
+		w.run("ip", "link", "set", name, "name", "aside")
+		wantCode(t, status(), types.ErrPluginNotAvailable, "the overlay device "+name+" is missing or down")
+		w.run("ip", "link", "set", "aside", "down")
+		w.run("ip", "link", "set", "aside", "name", name)
+		w.run("ip", "link", "set", name, "up")
+	}
+	for _, name := range devices {
+		w.run("ip", "link", "set", name, "down")
+	}
+	wantCode(t, status(), types.ErrPluginNotAvailable, "the overlay devices flannel.1, flannel-v6.1 are missing or down")
+}
+
 func TestC12StatusNamesAPluginThatIsMissing(t *testing.T) {
 	for _, name := range []string{"bridge", "host-local"} {
 		w := newWorld(t)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -18,15 +19,30 @@ const (
 	maxStatus = 64 << 10 // a longer file is not ours
 	maxReason = 4 << 10  // what a runtime still prints in an event
 	maxIfName = 15       // IFNAMSIZ less the closing zero
+	maxDevice = 8        // devices that one node can need: a family has one
 )
 
 // Status is the agent's word to the CNI plugin: whether pods can be connected on this node, and if not, what is
 // missing. It is kept apart from subnet.env, whose text is a contract with other readers.
 type Status struct {
-	Device string    `json:"device"` // overlay device of the node; empty for backends without one
-	Ready  bool      `json:"ready"`
-	Reason string    `json:"reason"` // one line; required when not ready
-	Time   time.Time `json:"time"`   // when the agent wrote this
+	Device  string    `json:"device"`            // the first of Devices, for a plugin that knows of one alone; empty when there is none
+	Devices []string  `json:"devices,omitempty"` // overlay devices that pods need, one a family at most; none for backends without any
+	Ready   bool      `json:"ready"`
+	Reason  string    `json:"reason"` // one line; required when not ready
+	Time    time.Time `json:"time"`   // when the agent wrote this
+}
+
+// Needs lists the devices that have to be up: of an older agent that is the one which it names.
+func (s Status) Needs() []string {
+	if len(s.Devices) == 0 && s.Device != "" {
+		return []string{s.Device}
+	}
+	return s.Devices
+}
+
+// Equal reports whether two say the same.
+func (s Status) Equal(o Status) bool {
+	return s.Device == o.Device && slices.Equal(s.Devices, o.Devices) && s.Ready == o.Ready && s.Reason == o.Reason && s.Time.Equal(o.Time)
 }
 
 // Render gives the bytes of the status file. The reason may be any text, an error of another program too: it is brought
@@ -89,6 +105,10 @@ func (s Status) validate() error {
 	switch {
 	case s.Device != "" && !ValidIfName(s.Device):
 		return fmt.Errorf("device %q is no interface name", s.Device)
+	case len(s.Devices) > maxDevice:
+		return fmt.Errorf("%d devices, want at most %d", len(s.Devices), maxDevice)
+	case slices.ContainsFunc(s.Devices, func(d string) bool { return !ValidIfName(d) }):
+		return fmt.Errorf("devices %q: one is no interface name", s.Devices)
 	case s.Time.IsZero():
 		return errors.New("time is missing")
 	case s.Time.Year() < 1 || s.Time.Year() > 9999:

@@ -12,6 +12,7 @@ func TestStatusComesBackAsItWasWritten(t *testing.T) {
 	at := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 	for _, want := range []Status{
 		{Device: "flannel.1", Ready: true, Time: at},
+		{Device: "flannel.1", Devices: []string{"flannel.1", "flannel-v6.1"}, Ready: true, Time: at},
 		{Reason: "waiting for podCIDR of node n1", Time: at},
 		{Ready: true, Reason: "API away since 12:00, peers are as of then", Time: at},
 	} {
@@ -39,14 +40,17 @@ func TestParseStatusRefusesWhatItCannotTrust(t *testing.T) {
 		ok[:30]: "unexpected EOF",
 		ok + ok: "more follows",
 		`[]`:    "cannot unmarshal array",
-		`{"device":"flannel.1","reason":"","time":"2026-11-30T12:00:00Z"}`:                           "ready is missing",
-		`{"ready":true,"time":"yesterday"}`:                                                          "parsing time",
-		`{"ready":true}`:                                                                             "time is missing",
-		`{"ready":false,"time":"2026-11-30T12:00:00Z"}`:                                              "no reason is given",
-		`{"ready":false,"reason":"a\nb","time":"2026-11-30T12:00:00Z"}`:                              "line ends",
-		`{"ready":true,"device":"a/b","time":"2026-11-30T12:00:00Z"}`:                                "no interface name",
-		`{"ready":false,"reason":"` + strings.Repeat("x", 5000) + `","time":"2026-11-30T12:00:00Z"}`: "at most 4096",
-		strings.Repeat(" ", 70000):                                                                   "70000 bytes",
+		`{"device":"flannel.1","reason":"","time":"2026-11-30T12:00:00Z"}`:                             "ready is missing",
+		`{"ready":true,"time":"yesterday"}`:                                                            "parsing time",
+		`{"ready":true}`:                                                                               "time is missing",
+		`{"ready":false,"time":"2026-11-30T12:00:00Z"}`:                                                "no reason is given",
+		`{"ready":false,"reason":"a\nb","time":"2026-11-30T12:00:00Z"}`:                                "line ends",
+		`{"ready":true,"device":"a/b","time":"2026-11-30T12:00:00Z"}`:                                  "no interface name",
+		`{"ready":true,"devices":["flannel.1",""],"time":"2026-11-30T12:00:00Z"}`:                      "no interface name",
+		`{"ready":true,"devices":["flannel.1","../x"],"time":"2026-11-30T12:00:00Z"}`:                  "no interface name",
+		`{"ready":true,"devices":["a","b","c","d","e","f","g","h","i"],"time":"2026-11-30T12:00:00Z"}`: "9 devices",
+		`{"ready":false,"reason":"` + strings.Repeat("x", 5000) + `","time":"2026-11-30T12:00:00Z"}`:   "at most 4096",
+		strings.Repeat(" ", 70000):                                                                     "70000 bytes",
 	} {
 		_, err := ParseStatus([]byte(in))
 		if err == nil || !strings.Contains(err.Error(), want) {

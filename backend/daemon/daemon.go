@@ -159,7 +159,7 @@ func (d *daemon) generations(ctx context.Context) error {
 
 // runStatus keeps weft.json. Only the owner of the lock does: a second agent has no say about the node.
 func (d *daemon) runStatus(ctx context.Context) error {
-	s := &status{file: d.cfg.Paths.StatusFile(), files: d.files, board: d.board, started: time.Now(), device: func() string { return d.plane.applied.Load().device() }}
+	s := &status{file: d.cfg.Paths.StatusFile(), files: d.files, board: d.board, started: time.Now(), devices: func() []string { return d.plane.applied.Load().devices() }}
 	l := disk(d.gate(partStatus, waitRetry, s.sync))
 	go pokeOn(ctx, d.board.changed(ctx), l.Poke)
 	return d.run(ctx, l)

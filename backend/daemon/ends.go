@@ -98,16 +98,22 @@ func (p *plane) formerKinds(a applied, have kernel.State) subnet.Kinds {
 	self := a.Snapshot.Self
 	kinds := append(self.Also.List(), self.BackendType)
 	for _, l := range have.Links {
-		switch l.Kind {
-		case kernel.KindVXLAN:
-			kinds = append(kinds, subnet.VXLAN)
-		case kernel.KindWireGuard:
-			kinds = append(kinds, subnet.WireGuard)
-		case kernel.KindIPIP, kernel.KindIP6Tnl:
-			kinds = append(kinds, subnet.IPIP)
-		}
+		kinds = append(kinds, backendOf(l))
 	}
-	return subnet.KindsOf(slices.DeleteFunc(kinds, func(k string) bool { return k == a.Net.Kind || k == subnet.Alloc })...)
+	return subnet.KindsOf(slices.DeleteFunc(kinds, func(k string) bool { return k == "" || k == a.Net.Kind || k == subnet.Alloc })...)
+}
+
+// backendOf is the kind of backend that has such a device; "" for none.
+func backendOf(l kernel.Link) string {
+	switch l.Kind {
+	case kernel.KindVXLAN:
+		return subnet.VXLAN
+	case kernel.KindWireGuard:
+		return subnet.WireGuard
+	case kernel.KindIPIP, kernel.KindIP6Tnl:
+		return subnet.IPIP
+	}
+	return ""
 }
 
 // speaks tells whether this node speaks a kind, or did.

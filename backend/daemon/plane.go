@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -59,15 +58,15 @@ type applied struct {
 // uses tells whether a family is in use.
 func (a *applied) uses(f subnet.Family) bool { return a != nil && !a.Net.Ends[f].IsZero() }
 
-// device is the first of the overlay's devices; a backend without any has the underlay's.
-func (a *applied) device() string {
-	switch {
-	case a == nil:
-		return ""
-	case len(a.Plan.Devices) > 0:
-		return a.Plan.Devices[0]
+// devices are those of the overlay that pods need in every family: of the configured backend, for those of one before go some
+// day. host-gw and alloc have none.
+func (a *applied) devices() []string {
+	if a == nil {
+		return nil
 	}
-	return cmp.Or(a.Underlay[subnet.IPv4].Link, a.Underlay[subnet.IPv6].Link)
+	return slices.DeleteFunc(slices.Clone(a.Plan.Devices), func(name string) bool {
+		return kernel.IsSpareName(name) || backendOf(a.Plan.Want.Links[name]) != a.Net.Kind
+	})
 }
 
 // vxlanPort is the UDP port that our VXLAN devices hear, or 0 while there is none.

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/backend/mesh"
 	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/kube"
 )
@@ -80,8 +83,26 @@ func TestARoundBringsUpDeviceAndPeers(t *testing.T) {
 		t.Error(diff)
 	}
 	a := g.applied.Load()
-	if a.Plan.PodMTU != 1450 || a.Net.VXLAN.Port != 4789 || a.device() != "flannel.1" {
-		t.Errorf("applied: MTU %d, port %d, device %s", a.Plan.PodMTU, a.Net.VXLAN.Port, a.device())
+	if a.Plan.PodMTU != 1450 || a.Net.VXLAN.Port != 4789 || !slices.Equal(a.devices(), []string{"flannel.1"}) {
+		t.Errorf("applied: MTU %d, port %d, device %s", a.Plan.PodMTU, a.Net.VXLAN.Port, a.devices())
+	}
+}
+
+func TestPodsNeedTheDeviceOfEachFamilyOfTheConfiguredBackend(t *testing.T) {
+	links := map[string]kernel.Link{
+		"flannel-wg": {Kind: kernel.KindWireGuard}, "flannel-wg-v6": {Kind: kernel.KindWireGuard},
+		"flannel.1": {Kind: kernel.KindVXLAN}, "flannel-v6.1": {Kind: kernel.KindVXLAN}, "flannel-old": {Kind: kernel.KindVXLAN},
+		"flannel.ipip": {Kind: kernel.KindIPIP}, "flannel-v6.ipip": {Kind: kernel.KindIP6Tnl},
+	}
+	all := []string{"flannel-old", "flannel-wg", "flannel-wg-v6", "flannel.1", "flannel-v6.1", "flannel.ipip", "flannel-v6.ipip"}
+	for kind, want := range map[string][]string{
+		subnet.VXLAN: {"flannel.1", "flannel-v6.1"}, subnet.WireGuard: {"flannel-wg", "flannel-wg-v6"},
+		subnet.IPIP: {"flannel.ipip", "flannel-v6.ipip"}, subnet.HostGW: nil, subnet.Alloc: nil,
+	} {
+		a := &applied{Net: mesh.Config{Kind: kind}, Plan: mesh.Result{Devices: all, Want: kernel.State{Links: links}}}
+		if diff := cmp.Diff(want, a.devices(), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", kind, diff)
+		}
 	}
 }
 

@@ -30,7 +30,7 @@ type status struct {
 	file    string
 	files   subnet.Writer
 	board   *board
-	device  func() string
+	devices func() []string
 	started time.Time
 
 	written subnet.Status
@@ -39,7 +39,11 @@ type status struct {
 }
 
 func (s *status) sync(context.Context) error {
-	next := subnet.Status{Device: s.device(), Ready: s.board.verdictBut(aside()...).Ready, Time: s.written.Time}
+	devices := s.devices()
+	next := subnet.Status{Devices: devices, Ready: s.board.verdictBut(aside()...).Ready, Time: s.written.Time}
+	if len(devices) > 0 {
+		next.Device = devices[0]
+	}
 	if next.Ready {
 		s.bad = time.Time{}
 	} else {
@@ -48,7 +52,7 @@ func (s *status) sync(context.Context) error {
 			return nil
 		}
 	}
-	if have, err := os.ReadFile(s.file); err == nil && next == s.written && bytes.Equal(have, s.text) {
+	if have, err := os.ReadFile(s.file); err == nil && next.Equal(s.written) && bytes.Equal(have, s.text) {
 		return nil
 	}
 	next.Time = time.Now().UTC().Truncate(time.Second)
@@ -77,7 +81,7 @@ func (s *status) stands() bool {
 
 // predecessorReady tells whether the file of the agent before us says ready. Once we have written, its word is void.
 func (s *status) predecessorReady() bool {
-	if s.written != (subnet.Status{}) {
+	if !s.written.Equal(subnet.Status{}) {
 		return false
 	}
 	data, err := os.ReadFile(s.file)

@@ -23,9 +23,12 @@ func readStatus(t *testing.T, file string) subnet.Status {
 	return s
 }
 
+// one is what a node needs.
+func one(devices ...string) func() []string { return func() []string { return devices } }
+
 func TestThePluginReadsReadinessAndReasonFromTheStatusFile(t *testing.T) {
 	b := newBoard(quiet(), partPlane, partAnnounce, partConf)
-	s := &status{file: filepath.Join(t.TempDir(), "flannel", "weft.json"), board: b, device: func() string { return "flannel.1" }, started: time.Now()}
+	s := &status{file: filepath.Join(t.TempDir(), "flannel", "weft.json"), board: b, devices: one("flannel.1"), started: time.Now()}
 	if err := s.sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -46,11 +49,11 @@ func TestThePluginReadsReadinessAndReasonFromTheStatusFile(t *testing.T) {
 func TestARestartLetsTheGoodWordOfThePredecessorStand(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "weft.json")
 	b := newBoard(quiet(), partPlane)
-	before := &status{file: file, board: newBoard(quiet()), device: func() string { return "flannel.1" }, started: time.Now()}
+	before := &status{file: file, board: newBoard(quiet()), devices: one("flannel.1"), started: time.Now()}
 	if err := before.sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	now := &status{file: file, board: b, device: func() string { return "" }, started: time.Now()}
+	now := &status{file: file, board: b, devices: one(), started: time.Now()}
 	if err := now.sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +71,7 @@ func TestARestartLetsTheGoodWordOfThePredecessorStand(t *testing.T) {
 
 func TestOneFailedRoundDoesNotReachTheKubeletAndALastingFaultDoes(t *testing.T) {
 	b := newBoard(quiet())
-	s := &status{file: filepath.Join(t.TempDir(), "weft.json"), board: b, device: func() string { return "flannel.1" }, started: time.Now()}
+	s := &status{file: filepath.Join(t.TempDir(), "weft.json"), board: b, devices: one("flannel.1"), started: time.Now()}
 	sync := func() subnet.Status {
 		t.Helper()
 		if err := s.sync(t.Context()); err != nil {
@@ -94,7 +97,7 @@ func TestOneFailedRoundDoesNotReachTheKubeletAndALastingFaultDoes(t *testing.T) 
 }
 
 func TestWhatSomebodyElseWritesIntoTheStatusFileIsOverwritten(t *testing.T) {
-	s := &status{file: filepath.Join(t.TempDir(), "weft.json"), board: newBoard(quiet()), device: func() string { return "flannel.1" }, started: time.Now()}
+	s := &status{file: filepath.Join(t.TempDir(), "weft.json"), board: newBoard(quiet()), devices: one("flannel.1"), started: time.Now()}
 	for _, foreign := range []string{"", `{"device":"","ready":false,"reason":"lock: another agent","time":"2026-01-01T00:00:00Z"}`, "{"} {
 		if foreign != "" {
 			if err := os.WriteFile(s.file, []byte(foreign), 0o644); err != nil {
