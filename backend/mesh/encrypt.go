@@ -20,10 +20,17 @@ func (p *planner) encrypt() {
 			if q.usable[f] && sealed && !mixed && !p.maySend(q, subnet.HostGW) {
 				p.out.Encrypted[f] = append(p.out.Encrypted[f], q.Endpoints[f].PodCIDR.Masked())
 			}
-			if link := q.path[f].Link; p.heard&plain != 0 && q.path[f].OnLink && !slices.Contains(p.out.Plain, link) {
+			if link := q.path[f].Link; p.heard&plain != 0 && q.path[f].OnLink && !p.settled(f, q) && !slices.Contains(p.out.Plain, link) {
 				p.out.Plain = append(p.out.Plain, link)
 			}
 		}
 	}
 	slices.Sort(p.out.Plain)
+}
+
+// settled reports whether answers to a peer's plain packets go the way that those came, and will not go by another before this
+// node is planned for anew: it has nothing but plain routes, and so has the peer. A strict reverse path filter lets them in.
+func (p *planner) settled(f subnet.Family, q party) bool {
+	plain := subnet.KindsOf(subnet.HostGW)
+	return p.able == plain && p.c.Kind == q.BackendType && q.Also == 0 && q.way[f].Kind == subnet.HostGW && p.announced|p.out.Also|plain == plain
 }

@@ -500,6 +500,31 @@ func TestDirectRoutingFollowsTheRoutesAndLeavesNothingOfTheOtherForm(t *testing.
 	}
 }
 
+func TestTheReversePathFilterStaysWhereAnswersGoTheWayThatPacketsCame(t *testing.T) {
+	former := config(1, subnet.HostGW)
+	former.Former = subnet.KindsOf(subnet.VXLAN)
+	direct := config(1, subnet.VXLAN)
+	direct.DirectRouting = true
+	for _, test := range []struct {
+		name string
+		c    mesh.Config
+		peer subnet.Peer
+		want []string
+	}{
+		{"host-gw everywhere", config(1, subnet.HostGW), peer(2, subnet.HostGW), nil},
+		{"host-gw, with another backend's device still there", former, peer(2, subnet.HostGW, subnet.VXLAN), []string{"eth0"}},
+		{"a peer leaves host-gw", former, peer(2, subnet.VXLAN, subnet.HostGW), []string{"eth0"}},
+		{"this node leaves host-gw", config(1, subnet.VXLAN), peer(2, subnet.HostGW, subnet.VXLAN), []string{"eth0"}},
+		{"DirectRouting, whose neighbours may be none tomorrow", direct, peer(2, subnet.VXLAN, subnet.HostGW), []string{"eth0"}},
+	} {
+		in := input(test.c, test.peer)
+		in.Snapshot.Self = subnet.Self{BackendType: test.c.Kind, Also: test.c.Former}
+		if diff := cmp.Diff(test.want, plan(t, in).Plain); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+	}
+}
+
 func TestANICThatWasReplacedIsFollowed(t *testing.T) { // contract 12.14
 	in := input(only(subnet.IPv4, config(1, subnet.HostGW)), peer(2, subnet.HostGW))
 	in.Host.Links[0].Index, in.Host.Links[0].Name = 7, "eth7"
