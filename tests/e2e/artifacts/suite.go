@@ -44,7 +44,7 @@ func BuildPolicyAPI(ctx context.Context, cache Cache, source string, progress Pr
 	if err != nil {
 		return "", err
 	}
-	for _, file := range []string{"conformance_test.go", "setup_test.go"} {
+	for _, file := range []string{"conformance_test.go", "features_test.go", "setup_test.go"} {
 		text, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil {
 			return "", fmt.Errorf("read the suite's source: %w", err)
@@ -61,5 +61,8 @@ func BuildPolicyAPI(ctx context.Context, cache Cache, source string, progress Pr
 	})
 }
 
-// PolicyAPITest is the name of that binary.
-const PolicyAPITest = "policyapi.test"
+// What that binary is called, and the version of the API in modules/policyapi/go.mod.
+const (
+	PolicyAPITest    = "policyapi.test"
+	PolicyAPIVersion = "v0.3.0"
+)

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"testing"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -13,20 +14,21 @@ import (
 	api "sigs.k8s.io/network-policy-api/apis/v1beta1"
 	report "sigs.k8s.io/network-policy-api/conformance/apis/v1alpha1"
 	"sigs.k8s.io/network-policy-api/conformance/tests"
+	"sigs.k8s.io/network-policy-api/conformance/utils/config"
 	"sigs.k8s.io/network-policy-api/conformance/utils/suite"
 	"sigs.k8s.io/yaml"
 )
 
 // Without a cluster there is nothing to test: the flags name it.
 var (
-	config  = flag.String("cluster", "", "the kubeconfig of the cluster; without it there is no test")
+	access  = flag.String("cluster", "", "the kubeconfig of the cluster; without it there is no test")
 	output  = flag.String("report", "", "where the report goes")
 	image   = flag.String("image", "", "the image that stands in for agnhost")
 	version = flag.String("version", "", "the version of the product")
 )
 
 func TestClusterNetworkPolicyConformance(t *testing.T) {
-	if *config == "" {
+	if *access == "" {
 		t.Skip("needs a cluster: make e2e-policyapi brings one up and runs this")
 	}
 	s := newSuite(t)
@@ -49,7 +51,7 @@ func TestClusterNetworkPolicyConformance(t *testing.T) {
 
 func newSuite(t *testing.T) *suite.ConformanceProfileTestSuite {
 	t.Helper()
-	rest, err := clientcmd.BuildConfigFromFlags("", *config)
+	rest, err := clientcmd.BuildConfigFromFlags("", *access)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,6 +75,8 @@ func newSuite(t *testing.T) *suite.ConformanceProfileTestSuite {
 	s, err := suite.NewConformanceProfileTestSuite(suite.ConformanceProfileOptions{
 		Options: suite.Options{
 			Client: objects, ClientSet: clients, KubeConfig: *rest, EnableAllSupportedFeatures: true,
+			// What is denied is asked twice until the time is over, 173 times. Kubernetes' own specs wait a second too.
+			TimeoutConfig: config.TimeoutConfig{RequestTimeout: time.Second},
 		},
 		Implementation: report.Implementation{
 			Organization: "weft-cni", Project: "weft", URL: "https://github.com/weft-cni/weft", Version: *version,
