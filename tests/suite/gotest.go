@@ -49,7 +49,12 @@ type place struct {
 
 // goTestIn is goTest with an environment.
 func goTestIn(ctx context.Context, out io.Writer, p place, args ...string) tally {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
+	return events(ctx, out, p, append([]string{"test", "-json"}, args...)...)
+}
+
+// events runs a go command that tells what tests do, as `go test -json` does.
+func events(ctx context.Context, out io.Writer, p place, args ...string) tally {
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), p.env...)
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
@@ -63,7 +68,7 @@ func goTestIn(ctx context.Context, out io.Writer, p place, args ...string) tally
 	r := reader{out: out, said: map[string]string{}, failed: map[string]int{}}
 	r.read(pipe)
 	if err := cmd.Wait(); err != nil && r.sum.failed == 0 {
-		_, _ = fmt.Fprintf(out, "FAIL go test: %v\n%s", err, stderr.String())
+		_, _ = fmt.Fprintf(out, "FAIL go %s: %v\n%s", args[0], err, stderr.String())
 		r.sum.failed = 1
 	}
 	return r.sum

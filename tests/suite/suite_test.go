@@ -2,8 +2,13 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -77,5 +82,57 @@ func TestThePatternMatchesWholeNamesOnly(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{"./a", "./b"}, f.packages()); d != "" {
 		t.Error(d)
+	}
+}
+
+func TestJobsRunBesideEachOtherAndAllCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var now, most atomic.Int32
+		var jobs []func(io.Writer) tally
+		for i := range 5 {
+			jobs = append(jobs, func(out io.Writer) tally {
+				most.Store(max(most.Load(), now.Add(1)))
+				time.Sleep(time.Second)
+				now.Add(-1)
+				_, _ = fmt.Fprintln(out, "job")
+				return tally{passed: 1, failed: i % 2}
+			})
+		}
+		var out bytes.Buffer
+		start := time.Now()
+		sum := beside(&out, 2, jobs)
+		if took := time.Since(start); took != 3*time.Second || most.Load() != 2 {
+			t.Errorf("five jobs of a second took %v, at most %d at a time", took, most.Load())
+		}
+		if d := cmp.Diff("5 passed, 2 failed, 0 skipped", sum.String()); d != "" {
+			t.Error(d)
+		}
+		if d := cmp.Diff(strings.Repeat("job\n", 5), out.String()); d != "" {
+			t.Error(d)
+		}
+	})
+}
+
+func TestTheLongestPackagesComeFirstAndTheRestKeepsItsOrder(t *testing.T) {
+	got := longestFirst([]string{"./backend/collect", "./backend/daemon", "./subnet/attach", "./tests/reliability"})
+	if d := cmp.Diff([]string{"./tests/reliability", "./backend/daemon", "./backend/collect", "./subnet/attach"}, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestAProgramIsBuiltOnceAndItsTestsCount builds and runs the tests of a small package, and tells of one that does not build.
+func TestAProgramIsBuiltOnceAndItsTestsCount(t *testing.T) {
+	t.Chdir("../..")
+	var out bytes.Buffer
+	built, sum := buildTests(t.Context(), &out, place{dir: "."}, []string{"./tests/lane", "./tests/nowhere"})
+	defer built.remove()
+	if sum.failed != 1 || !strings.Contains(out.String(), "tests/nowhere") {
+		t.Errorf("%s for a package that is not there: %s", sum, out.String())
+	}
+	built, sum = buildTests(t.Context(), &out, place{dir: "."}, []string{"./tests/lane"})
+	defer built.remove()
+	sum.add(built.run(t.Context(), &out, "./tests/lane", nil, ""))
+	if sum.passed == 0 || sum.failed > 0 || !strings.Contains(out.String(), "ok   tests/lane") {
+		t.Errorf("%s: %s", sum, out.String())
 	}
 }

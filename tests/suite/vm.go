@@ -60,23 +60,36 @@ func machine(short bool) func(context.Context, io.Writer) tally {
 		if short {
 			which = "^TestOutput|^TestTheKernelHas"
 		}
-		t := goTest(ctx, out, ".", append([]string{"-count=1", "-timeout", "20m", "-run", which}, own.packages()...)...)
 		dir, err := os.MkdirTemp("", "vm-")
 		if err != nil {
 			return broken(out, err)
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
-		r, err := newRunner(ctx, dir)
+		r, t, err := newRunner(ctx, out, dir, short)
 		if err != nil {
 			return broken(out, err)
 		}
-		for _, l := range legs() {
-			if !short || l.short != "" {
-				t.add(r.run(ctx, out, l, short))
-			}
+		defer r.tests.remove()
+		jobs := []func(io.Writer) tally{func(out io.Writer) tally {
+			return goTest(ctx, out, ".", append([]string{"-count=1", "-timeout", "20m", "-run", which}, own.packages()...)...)
+		}}
+		for _, l := range playedLegs(short) {
+			jobs = append(jobs, func(out io.Writer) tally { return r.run(ctx, out, l, short) })
 		}
+		width := 1 // the long form is all that two emulated processors can do
+		if short {
+			width = 2
+		}
+		t.add(beside(out, width, jobs))
 		return t
 	}
+}
+
+// playedLegs are the legs that a form plays, the longest first.
+func playedLegs(short bool) []leg {
+	played := slices.DeleteFunc(legs(), func(l leg) bool { return short && l.short == "" })
+	slices.Reverse(played)
+	return played
 }
 
 // runner is what a leg needs of this machine.
@@ -84,22 +97,32 @@ type runner struct {
 	program string // stands before the program of a test
 	built   string // what tests ask the go command for
 	names   founds // of all tests in namespaces
+	tests   binaries
 }
 
-func newRunner(ctx context.Context, dir string) (runner, error) {
+// newRunner builds all that runs in the machine; the tally has the tests that do not build.
+func newRunner(ctx context.Context, out io.Writer, dir string, short bool) (runner, tally, error) {
 	r := runner{program: filepath.Join(dir, "vm"), built: filepath.Join(dir, "built")}
 	if text, err := exec.CommandContext(ctx, "go", "build", "-o", r.program, "./tests/vm/cmd/vm").CombinedOutput(); err != nil {
-		return r, fmt.Errorf("build the runner of the machine: %w: %s", err, text)
+		return r, tally{}, fmt.Errorf("build the runner of the machine: %w: %s", err, text)
 	}
 	if err := os.Mkdir(r.built, 0o755); err != nil {
-		return r, err
+		return r, tally{}, err
 	}
 	if err := vm.Build(ctx, r.built); err != nil {
-		return r, err
+		return r, tally{}, err
 	}
 	var err error
-	r.names, err = find("Test", inNamespaces)
-	return r, err
+	if r.names, err = find("Test", inNamespaces); err != nil {
+		return r, tally{}, err
+	}
+	var pkgs []string
+	for _, l := range playedLegs(short) {
+		pkgs = append(pkgs, l.pkg)
+	}
+	var t tally
+	r.tests, t = buildTests(ctx, out, place{dir: ".", env: []string{"CGO_ENABLED=0"}}, pkgs)
+	return r, t, nil
 }
 
 // run runs one leg in a machine of its own.
@@ -108,15 +131,14 @@ func (r runner) run(ctx context.Context, out io.Writer, l leg, short bool) tally
 	if len(names) == 0 {
 		return tally{}
 	}
-	which := []string{"-run", names.pattern()}
+	which := []string{"run=" + names.pattern()}
 	switch {
 	case short:
-		which = []string{"-run", l.short}
+		which = []string{"run=" + l.short}
 	case l.skip != "":
-		which = append(which, "-skip", l.skip)
+		which = append(which, "skip="+l.skip)
 	}
-	p := place{dir: ".", env: []string{"CGO_ENABLED=0", "WEFT_VM_BUILT=" + r.built, laneEnv(l.lane)}}
-	t := goTestIn(ctx, out, p, append(append([]string{"-count=1", "-timeout", "20m", "-exec", r.program}, which...), l.pkg)...)
+	t := r.tests.run(ctx, out, l.pkg, []string{"WEFT_VM_BUILT=" + r.built, laneEnv(l.lane)}, r.program, append(which, "timeout=20m")...)
 	if t.skipped > 0 {
 		_, _ = fmt.Fprintf(out, "FAIL %s: %d tests were skipped, where none may be\n", strings.TrimPrefix(l.pkg, "./"), t.skipped)
 		t.failed += t.skipped
