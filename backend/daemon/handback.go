@@ -28,12 +28,24 @@ func HandBack(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	confErr := flannelConflist(cfg.Paths, log)
 	p := cfg.Paths
+	if err := handKey(p, log); err != nil {
+		return errors.Join(confErr, err) // and the state stays, with the key in it
+	}
 	for _, f := range p.written() {
 		subnet.RemoveTemps(f)
 	}
 	removed, fileErr := install.Uninstall(install.Traces{Files: p.runFiles(), Dirs: []string{p.StateDir, p.notes()}})
 	logRemoved(log, "file", removed)
 	return errors.Join(confErr, fileErr, removeSpare(ctx, log))
+}
+
+// handKey hands over the key by which the peers know this node.
+func handKey(p Paths, log *slog.Logger) error {
+	given, err := newKeys(p, subnet.Writer{}, log).file.HandBack()
+	if given {
+		log.Info("handed over", "key", "WireGuard's")
+	}
+	return err
 }
 
 // handRules hands the rules over by what subnet.env says, which is what pods were told. A node without subnet.env never had

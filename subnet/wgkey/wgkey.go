@@ -67,6 +67,25 @@ func (f File) Renew() (subnet.Secret, error) {
 	return key, err
 }
 
+// HandBack gives flannel the key by which the peers know this node, as flannel writes it: else it makes another one, and the
+// peers keep the old one for ever. It tells whether there was one to give.
+func (f File) HandBack() (bool, error) {
+	if f.Adopt == "" {
+		return false, nil // one file for both
+	}
+	key, err := read(f.Path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoKey) {
+		return false, nil
+	}
+	if err == nil {
+		err = f.put(f.Adopt, base64.StdEncoding.EncodeToString(key[:]), 0o400)
+	}
+	if err != nil {
+		return false, fmt.Errorf("hand the WireGuard key over to flannel: %w", err)
+	}
+	return true, nil
+}
+
 func random() (key subnet.Secret) {
 	_, _ = rand.Read(key[:]) // never fails
 	return clamp(key)
@@ -80,15 +99,18 @@ func (f File) keep(key subnet.Secret, note string) (subnet.Secret, string, error
 	return key, note, nil
 }
 
-// write puts a key on the disk. What was there may have been readable by others, so it goes first.
 func (f File) write(key subnet.Secret) error {
-	if info, err := os.Lstat(f.Path); err == nil && info.Mode().IsRegular() && info.Mode().Perm() != 0o600 {
-		if err := os.Remove(f.Path); err != nil {
-			return fmt.Errorf("replace the WireGuard key: %w", subnet.Cure(f.Path, err))
+	return f.put(f.Path, base64.StdEncoding.EncodeToString(key[:])+"\n", 0o600)
+}
+
+// put puts a key on the disk. What was there may have been readable by others, so it goes first.
+func (f File) put(path, text string, perm fs.FileMode) error {
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm() != perm {
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("replace the WireGuard key: %w", subnet.Cure(path, err))
 		}
 	}
-	text := base64.StdEncoding.EncodeToString(key[:]) + "\n"
-	if err := f.Writer.WriteFile(f.Path, []byte(text), 0o600); err != nil {
+	if err := f.Writer.WriteFile(path, []byte(text), perm); err != nil {
 		return fmt.Errorf("keep the WireGuard key: %w", err)
 	}
 	return nil

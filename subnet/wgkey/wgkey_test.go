@@ -184,3 +184,47 @@ func TestAnOperatorsOwnFileTakesThePlaceOfBoth(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+func TestFlannelGetsTheKeyBackAsItWritesIt(t *testing.T) {
+	state, run := t.TempDir(), filepath.Join(t.TempDir(), "run", "flannel")
+	f := In(state, run, "")
+	given, err := f.HandBack()
+	if _, statErr := os.Stat(f.Adopt); given || err != nil || statErr == nil {
+		t.Fatalf("without a key: %v, %v, %v", given, err, statErr)
+	}
+	key, _, err := f.Load() // of a node that had none before, as after a reboot under weft
+	if err != nil {
+		t.Fatal(err)
+	}
+	for there, perm := range map[string]os.FileMode{"": 0, "of an earlier flannel": 0o400, "of a careless one": 0o644} {
+		if there != "" {
+			_ = os.Remove(f.Adopt) // of the row before, if that was not the first
+			put(t, f.Adopt, there, perm)
+		}
+		given, err := f.HandBack()
+		text, readErr := os.ReadFile(f.Adopt)
+		info, statErr := os.Stat(f.Adopt)
+		if err := errors.Join(err, readErr, statErr); err != nil || !given {
+			t.Fatal(given, err)
+		}
+		if want := base64.StdEncoding.EncodeToString(key[:]); string(text) != want || info.Mode().Perm() != 0o400 {
+			t.Errorf("%q: flannel finds %d bytes, mode %v, want %d and 0400", there, len(text), info.Mode(), len(want))
+		}
+	}
+	if err := os.RemoveAll(state); err != nil {
+		t.Fatal(err)
+	}
+	if given, err := f.HandBack(); given || err != nil {
+		t.Errorf("again, when ours is gone: %v, %v", given, err)
+	}
+	if back, _, err := f.Load(); err != nil || back != key {
+		t.Errorf("to weft again: another key, %v", err)
+	}
+	own := In(state, run, filepath.Join(state, "own"))
+	if _, _, err := own.Load(); err != nil {
+		t.Fatal(err)
+	}
+	if given, err := own.HandBack(); given || err != nil {
+		t.Errorf("a key of the operator's own is where it is for both: %v, %v", given, err)
+	}
+}
