@@ -77,7 +77,7 @@ func newDaemon(cfg Config, log *slog.Logger, conn *kernel.Conn, seams Seams) *da
 	d.turn = d.gate(partSysctl, sysctlPeriod, d.sysctls)
 	d.plane = &plane{cfg: cfg, log: log.With("loop", partPlane), kernel: seams.kernel(conn), metrics: d.metrics, told: d.told, board: b,
 		keys: newKeys(cfg.Paths, d.files, log),
-		pods: newPodMTU(cfg.Paths.Results(), b, d.metrics)}
+		pods: newPodMTU(cfg.Paths.Results(), b, d.metrics), halves: newPodFamilies(cfg.Paths.Results(), b, d.metrics)}
 	d.wayMTU = newWayMTU(b, d.metrics)
 	d.conf = &confFile{path: cfg.Paths.NetConf, log: log, changed: func() { poke(d.newConf) }}
 	return d

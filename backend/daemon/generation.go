@@ -226,6 +226,9 @@ func (g *generation) explain(ctx context.Context) {
 	if snap, complete := g.source.Snapshot(); complete && trouble != nil {
 		g.events.Report(ctx, snap, *trouble)
 	}
+	if half := g.plane.halves.told(); half != "" {
+		g.warn(ctx, reasonHalfPods, half)
+	}
 }
 
 func (g *generation) warn(ctx context.Context, reason, text string) {

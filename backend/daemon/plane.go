@@ -34,7 +34,8 @@ type plane struct {
 	mac    [2]subnet.MAC
 
 	pods    podMTU
-	carrier error // what keeps the underlay from carrying anything; an event ends it, and no retry
+	halves  *podFamilies // nil: nobody is told
+	carrier error        // what keeps the underlay from carrying anything; an event ends it, and no retry
 
 	heard atomic.Uint32 // the port for which the rules are in force
 
@@ -135,6 +136,7 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 	}
 	p.carrier = down(next, host)
 	p.pods.look(&next, host)
+	p.halves.look(&next, host)
 	p.metrics.peers.Set(float64(len(in.snap.Peers)))
 	p.metrics.went(&next)
 	p.applied.Store(&next)

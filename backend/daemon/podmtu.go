@@ -86,6 +86,9 @@ type attachment struct {
 			Name    string `json:"name"`
 			Sandbox string `json:"sandbox"`
 		} `json:"interfaces"`
+		IPs []struct {
+			Address string `json:"address"`
+		} `json:"ips"`
 	} `json:"result"`
 }
 
@@ -96,6 +99,9 @@ func (a attachment) arg(key string) string {
 	}
 	return a.CNIArgs[i][1]
 }
+
+// name is the pod's.
+func (a attachment) name() string { return a.arg("K8S_POD_NAMESPACE") + "/" + a.arg("K8S_POD_NAME") }
 
 // podNames tells, by the runtime's results, which pod is behind which device of the host: namespace/name by device. What
 // cannot be read is left out.
@@ -110,7 +116,7 @@ func podNames(results string) map[string]string {
 		}
 		for _, i := range a.Result.Interfaces {
 			if i.Sandbox == "" {
-				out[i.Name] = a.arg("K8S_POD_NAMESPACE") + "/" + a.arg("K8S_POD_NAME")
+				out[i.Name] = a.name()
 			}
 		}
 	}
