@@ -126,9 +126,12 @@ func nearestKey(name string, keys []confKey) string {
 
 // members splits a JSON object. It refuses anything else, and anything after the object.
 func members(text string) ([]member, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, errors.New(`is empty: write at least {"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}}`)
+	}
 	var probe any
 	if err := json.Unmarshal([]byte(text), &probe); err != nil {
-		return nil, fmt.Errorf("%w%s", err, at(text, err))
+		return nil, fmt.Errorf("%w%s%s", err, at(text, err), hint(err))
 	}
 	dec := json.NewDecoder(strings.NewReader(text))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
@@ -151,6 +154,24 @@ func members(text string) ([]member, error) {
 		list = append(list, member{fmt.Sprint(key), string(value)})
 	}
 	return list, nil
+}
+
+// hint is the cure for the mistakes that people make most when they write JSON; empty for others.
+func hint(err error) string {
+	for _, mistake := range []struct{ said, cure string }{
+		{"unexpected end", "is a closing bracket or quote missing?"},
+		{`character '\''`, "JSON has double quotes"},
+		{"character '/' looking", "JSON has no comments"},
+		{"character '#' looking", "JSON has no comments"},
+		{"'}' looking for beginning of object key", "is there a comma too many before it?"},
+		{"']' looking for beginning of value", "is there a comma too many before it?"},
+		{"looking for beginning of value", `write JSON, { "Key": value, ... }`},
+	} {
+		if strings.Contains(err.Error(), mistake.said) {
+			return ": " + mistake.cure
+		}
+	}
+	return ""
 }
 
 // at tells line and column of a syntax error, which people find faster than a byte offset.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -130,6 +131,14 @@ func (r *confReader) families(conf *NetConf) {
 	least := minIPv6MTU + Overhead(conf.Backend.Type, IPv6)
 	if mtu := conf.Backend.MTU; conf.Enabled[IPv6] && mtu != 0 && mtu < least {
 		r.fail("Backend.MTU", fmt.Sprintf("%d leaves IPv6 pods less than the %d bytes that IPv6 needs: use at least %d", mtu, minIPv6MTU, least))
+	}
+	for _, f := range Families() {
+		device := fmt.Sprintf("%s%d", [2]string{"flannel.", "flannel-v6."}[f], conf.Backend.VNI)
+		if conf.Enabled[f] && conf.Backend.Type == VXLAN && len(device) > maxIfName {
+			most := strings.Repeat("9", maxIfName-len(device)+len(fmt.Sprint(conf.Backend.VNI)))
+			r.missing("Backend.VNI", fmt.Sprintf("%d makes a device of the name %s, which is longer than the %d letters that Linux allows: use 0 to %s",
+				conf.Backend.VNI, device, maxIfName, most))
+		}
 	}
 	r.wireGuard(conf)
 }

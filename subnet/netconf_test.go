@@ -101,10 +101,19 @@ func TestParseNetConfRefusesEachWrongValueWithItsCure(t *testing.T) {
 	top := func(s string) string { return `{` + s + `, "Backend": {"Type": "vxlan"}}` }
 	kind := func(s string) string { return `{"Network": "10.244.0.0/16", "Backend": {"Type": "` + s + `"}}` }
 	for in, want := range map[string]string{
-		``:                           "net-conf.json: unexpected end of JSON input (line 1, column 0)",
-		"{\n\"Network\": 10.244\n,}": "net-conf.json: invalid character '}' looking for beginning of object key string (line 3, column 2)",
-		`[]`:                         `net-conf.json: [] is not a JSON object: write { "Key": value, ... }`,
-		`{} {}`:                      "net-conf.json: invalid character '{' after top-level value (line 1, column 4)",
+		``:                            `net-conf.json: is empty: write at least {"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}}`,
+		" \n":                         `net-conf.json: is empty: write at least {"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}}`,
+		`{"Network": "10.244.0.0/16"`: "net-conf.json: unexpected end of JSON input (line 1, column 27): is a closing bracket or quote missing?",
+		"{\n\"Network\": 10.244\n,}":  "net-conf.json: invalid character '}' looking for beginning of object key string (line 3, column 2): is there a comma too many before it?",
+		`{'Network': 1}`:              `net-conf.json: invalid character '\'' looking for beginning of object key string (line 1, column 2): JSON has double quotes`,
+		`Network: 10.244.0.0/16`:      `net-conf.json: invalid character 'N' looking for beginning of value (line 1, column 1): write JSON, { "Key": value, ... }`,
+		"// pods\n{}":                 `net-conf.json: invalid character '/' looking for beginning of value (line 1, column 1): JSON has no comments`,
+		`{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan", "VNI": 10000000}}`: "net-conf.json: Backend.VNI: 10000000 makes a device of the name flannel.10000000, " +
+			"which is longer than the 15 letters that Linux allows: use 0 to 9999999",
+		`{"EnableIPv4": false, "EnableIPv6": true, "IPv6Network": "fd00::/48", "Backend": {"Type": "vxlan", "VNI": 10000}}`: "net-conf.json: Backend.VNI: 10000 makes a device of the name flannel-v6.10000, " +
+			"which is longer than the 15 letters that Linux allows: use 0 to 9999",
+		`[]`:    `net-conf.json: [] is not a JSON object: write { "Key": value, ... }`,
+		`{} {}`: "net-conf.json: invalid character '{' after top-level value (line 1, column 4)",
 		top(`"EnableNFTables": false`): "net-conf.json: Network: is missing: set it to the IPv4 range that the cluster gives its pods from " +
 			"(kubeadm: --pod-network-cidr, controller-manager: --cluster-cidr), or set EnableIPv4 to false",
 		top(`"Network": ""`): "net-conf.json: Network: is missing: set it to the IPv4 range that the cluster gives its pods from " +
