@@ -84,7 +84,7 @@ func TestTheTableOfCostsIsMade(t *testing.T) {
 	table := Table(rows)
 	t.Logf("\n%s", table)
 	if os.Getenv("WEFT_BENCH") == "full" {
-		if err := Write(filepath.Join(root, "docs/performance.md"), table); err != nil {
+		if err := Write(filepath.Join(root, "docs/performance.md"), "costs", table); err != nil {
 			t.Fatal(err)
 		}
 	}

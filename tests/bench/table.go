@@ -47,23 +47,25 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%.3g µs", float64(d.Nanoseconds())/1000)
 }
 
-const (
-	begin = "<!-- made by make bench: do not edit from here -->\n"
-	end   = "<!-- to here -->\n"
-)
+const end = "<!-- to here -->\n"
 
-// Write puts a table in the place of the one in a page.
-func Write(path, table string) error {
+// begin is where a table of a name begins.
+func begin(name string) string {
+	return "<!-- " + name + ", made by make bench: do not edit from here -->\n"
+}
+
+// Write puts a table in the place of the one of that name in a page.
+func Write(path, name, table string) error {
 	page, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("read the page: %w", err)
 	}
-	before, rest, ok := bytes.Cut(page, []byte(begin))
+	before, rest, ok := bytes.Cut(page, []byte(begin(name)))
 	_, after, ok2 := bytes.Cut(rest, []byte(end))
 	if !ok || !ok2 {
 		return errors.New("write the table: the page has no place for it")
 	}
-	out := slices.Concat(before, []byte(begin), []byte(table), []byte(end), after)
+	out := slices.Concat(before, []byte(begin(name)), []byte(table), []byte(end), after)
 	if err := os.WriteFile(path, out, 0o644); err != nil {
 		return fmt.Errorf("write the page: %w", err)
 	}

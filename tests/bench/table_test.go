@@ -20,23 +20,23 @@ func TestATableSaysWhatIsBesideWhat(t *testing.T) {
 
 func TestTheTableTakesThePlaceOfTheOneBefore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.md")
-	for _, page := range []string{"", begin, end + begin} {
+	for _, page := range []string{"", begin("a"), end + begin("a"), begin("b") + end} {
 		if err := os.WriteFile(path, []byte(page), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := Write(path, "table\n"); err == nil {
+		if err := Write(path, "a", "table\n"); err == nil {
 			t.Errorf("%q: no error", page)
 		}
 	}
-	if err := os.WriteFile(path, []byte("before\n"+begin+"old\n"+end+"after\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("before\n"+begin("b")+"other\n"+end+begin("a")+"old\n"+end+"after\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, table := range []string{"one\n", "two\n"} {
-		if err := Write(path, table); err != nil {
+		if err := Write(path, "a", table); err != nil {
 			t.Fatal(err)
 		}
 		got, err := os.ReadFile(path)
-		if want := "before\n" + begin + table + end + "after\n"; err != nil || string(got) != want {
+		if want := "before\n" + begin("b") + "other\n" + end + begin("a") + table + end + "after\n"; err != nil || string(got) != want {
 			t.Errorf("%q, %v; want %q", got, err, want)
 		}
 	}
