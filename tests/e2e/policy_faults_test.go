@@ -10,6 +10,12 @@ import (
 	"time"
 )
 
+// How often the long form does what could open a policy.
+const (
+	siegeRestarts = 100
+	siegeWipes    = 20 // of each kind
+)
+
 // besieged is a target under a policy with clients that go on asking it: two that may not, with datagrams and new connections,
 // and one that may, over a connection that stays.
 type besieged struct {
@@ -71,38 +77,49 @@ func forbiddenFilter() string {
 	return word(first(), "icmp[icmptype] == icmp-echo", "icmp6 and ip6[40] == 128")
 }
 
+// Every agent of the cluster is away at once each time, so that no second one hides what the first one lost.
 func TestForbiddenPacketsStayForbiddenWhileAgentsRestart(t *testing.T) {
 	b := besiege(t)
+	replaceAgentsAtOnce(t)
 	capture, err := b.nets[b.target.Name].Capture(contextOfCleanup(), "eth0", forbiddenFilter())
 	must(t, err)
-	times := 1
-	if playsLong() {
-		times = 100
-	}
-	for range times {
+	for range siegeRestarts {
 		restartAgents(t)
 	}
 	packets, err := capture.Stop(contextOfCleanup())
 	must(t, err)
+	t.Logf("%d forbidden packets passed in %d rollouts", len(packets), siegeRestarts)
 	if len(packets) > 0 {
-		t.Errorf("%d forbidden packets passed in %d rollouts:\n%s", len(packets), times, strings.Join(packets[:min(5, len(packets))], "\n"))
+		t.Errorf("%d forbidden packets passed in %d rollouts:\n%s", len(packets), siegeRestarts, strings.Join(packets[:min(5, len(packets))], "\n"))
 	}
 	b.lift(t)
+}
+
+// replaceAgentsAtOnce has rollouts not wait for one node after the other, until the test ends.
+func replaceAgentsAtOnce(t *testing.T) {
+	t.Helper()
+	set := func(atOnce string) error {
+		_, err := suite.Kubectl(contextOfCleanup(), "-n", "kube-flannel", "patch", "daemonset", "kube-flannel-ds", "--type=merge", "-p",
+			fmt.Sprintf(`{"spec":{"updateStrategy":{"rollingUpdate":{"maxUnavailable":%s}}}}`, atOnce))
+		return err
+	}
+	must(t, set(`"100%"`))
+	t.Cleanup(func() {
+		if err := set("1"); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // The contract gives one second until the rules are back; what passes does so in that second.
 func TestRulesThatSomebodyWipedAreBackBeforeMuchPasses(t *testing.T) {
 	b := besiege(t)
 	node := nodeNamed(t, b.target.Node).Machine
-	times := 1
-	if playsLong() {
-		times = 20
+	damages := [][]string{
+		{"nft", "delete", "table", "inet", "weft-policy"}, {"nft", "flush", "table", "inet", "weft-policy"},
+		{"nft", "flush", "ruleset"}, // takes kube-proxy's rules too
 	}
-	damages := [][]string{{"nft", "delete", "table", "inet", "weft-policy"}, {"nft", "flush", "table", "inet", "weft-policy"}}
-	if playsLong() {
-		damages = append(damages, []string{"nft", "flush", "ruleset"}) // takes kube-proxy's rules too
-	}
-	for range times {
+	for range siegeWipes {
 		for _, damage := range damages {
 			capture, err := b.nets[b.target.Name].Capture(contextOfCleanup(), "eth0", forbiddenFilter())
 			must(t, err)
