@@ -43,6 +43,7 @@ func withOwnMounts(t *testing.T) bool {
 }
 
 func TestD09AWholeAgentOnDisksThatFailIsNoCrashLoopAndNamesThem(t *testing.T) {
+	t.Parallel()
 	if !withOwnMounts(t) {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 
 // The cases share one API server, which takes longer to get up than most of them.
 func TestAWholeAgentKeepsItsPromisesWhateverHappens(t *testing.T) {
+	t.Parallel()
 	nstest.NeedRoot(t)
 	api := apiserver.Start(t)
 	for _, c := range []struct {

@@ -3,6 +3,8 @@ package reliability
 import (
 	"fmt"
 	"os"
+	"testing"
+	"time"
 )
 
 // Form is how long a run takes.
@@ -26,6 +28,27 @@ func FormOf() (Form, error) {
 	default:
 		return "", fmt.Errorf("WEFT_RELIABILITY=%q: want %s, %s, %s or %s", f, Short, Once, Long, Soak)
 	}
+}
+
+// beside lets the test run while others of this package do, unless what this run measures goes into a page.
+func beside(t *testing.T) {
+	t.Helper()
+	form, err := FormOf()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !form.Writes() {
+		t.Parallel()
+	}
+}
+
+// within is what a form accepts where the contract names a time: that, where the machine is the test's alone, and ten times as
+// long where others use it too.
+func (f Form) within(contract time.Duration) time.Duration {
+	if f.Writes() {
+		return contract
+	}
+	return 10 * contract
 }
 
 // Writes reports whether the form writes docs/reliability.md.

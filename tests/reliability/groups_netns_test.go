@@ -29,6 +29,7 @@ func TestFaultsLoseNothingTheyMayNotAndHeal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	beside(t)
 	site := NewSite(t)
 	for _, g := range groups() {
 		if !g.in(site.Lane) {

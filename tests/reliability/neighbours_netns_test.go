@@ -18,6 +18,7 @@ const setsTheMAC = "each ADD of the CNI project's bridge plugin sets the bridge'
 	"a packet that waits for its ARP answer when the next ADD does so is lost (kfree_skb in neigh_destroy, under neigh_changeaddr)"
 
 func TestAPacketThatWaitsForARPIsLostWhenABridgeIsGivenTheMACItHas(t *testing.T) {
+	beside(t)
 	for _, c := range []struct {
 		name string
 		sets bool

@@ -153,7 +153,7 @@ func (r *Runtime) Ping(id string, addrs ...netip.Addr) error {
 
 // name is that of the pod's namespace; nstest removes those of processes that are gone.
 func (r *Runtime) name(id string) string {
-	return fmt.Sprintf("weft-%d-%s-%s", os.Getpid(), r.node.Name, id)
+	return r.node.NS.Name + "-" + id
 }
 
 func (r *Runtime) conf(id string) *libcni.RuntimeConf {

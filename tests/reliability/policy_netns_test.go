@@ -39,6 +39,7 @@ type guarded struct {
 
 // The cases share one API server and one bench, and are played in this order.
 func TestNetworkPolicyInTheWholeAgent(t *testing.T) {
+	beside(t)
 	b := NewBench(t, NewSite(t), 2)
 	w := &guarded{Bench: b, t: t, node: b.Nodes[0]}
 	w.populate()

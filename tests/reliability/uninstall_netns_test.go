@@ -27,6 +27,7 @@ import (
 
 // K-07: after an uninstall nothing of ours is left, wherever one was interrupted before, and another network works in its place.
 func TestK07AnUninstallLeavesNothingAndAnotherNetworkTakesItsPlace(t *testing.T) {
+	beside(t)
 	b := NewBench(t, NewSite(t), 2)
 	var found []string
 	for _, s := range switches(b.Lane) {

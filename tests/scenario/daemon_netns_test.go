@@ -18,6 +18,7 @@ import (
 
 // All of it shares one API server and one binary, which take longer to get up than most stories.
 func TestRealDaemonsKeepTheKernelAsTheModelSays(t *testing.T) {
+	t.Parallel()
 	nstest.NeedRoot(t)
 	api, program := apiserver.Start(t), build(t)
 	worlds := func(t *testing.T) flavour {

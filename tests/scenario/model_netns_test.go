@@ -7,6 +7,7 @@ import (
 )
 
 func TestARandomStoryOnNamespacesEndsAsTheModelSays(t *testing.T) {
+	t.Parallel()
 	nstest.NeedRoot(t)
 	improvise(t, namespaces(t), seed(t), bound(t))
 }

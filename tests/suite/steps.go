@@ -112,13 +112,13 @@ func netnsIn(ctx context.Context, out io.Writer, env ...string) tally {
 	return t
 }
 
-// faults kills the CNI plugin at every step there is, plays the rows of both benches, that of namespaces first, and prints the
-// page that they write.
+// faults kills the CNI plugin at every step there is, plays the rows of both benches, that of namespaces first, holds policies to
+// the contract's second, and prints the page that they write.
 func faults(ctx context.Context, out io.Writer, form, limit string) tally {
 	env := []string{"WEFT_RELIABILITY=" + form}
 	t := goTestIn(ctx, out, place{dir: ".", env: env}, "-count=1", "-timeout", limit, "-run", "AtAnyStep|ManyCycles", "./cniplugin")
 	for _, dir := range []string{filepath.Join("tests", "reliability"), filepath.Join("tests", "e2e")} {
-		t.add(goTestIn(ctx, out, place{dir: dir, env: env}, "-count=1", "-timeout", limit, "-run", "^TestFaults", "."))
+		t.add(goTestIn(ctx, out, place{dir: dir, env: env}, "-count=1", "-timeout", limit, "-run", "^TestFaults|^TestNetworkPolicyInTheWholeAgent", "."))
 	}
 	page, err := os.ReadFile(filepath.Join("docs", "reliability.md"))
 	if err != nil {
