@@ -124,14 +124,19 @@ func (o *options) finish(env map[string]string, needNode bool) (daemon.Config, e
 			return netip.Addr{}
 		}
 		a, err := netip.ParseAddr(s)
-		if err != nil || a.Is4() != want4 || a.Zone() != "" {
+		switch {
+		case err != nil || a.Is4() != want4 || a.Is4In6() || a.Zone() != "":
 			errs = append(errs, fmt.Errorf("--%s=%q: want an %s address", flag, s, map[bool]string{true: "IPv4", false: "IPv6"}[want4]))
+		case subnet.CheckPublicIP(subnet.FamilyOf(a), a) != nil:
+			errs = append(errs, fmt.Errorf("--%s=%q: not an address that other nodes can send to: name one of the underlay, or leave it out", flag, s))
 		}
 		return a
 	}
 	c.Iface.PublicIP = [2]netip.Addr{addr("public-ip", o.publicIP, true), addr("public-ipv6", o.publicIPv6, false)}
-	// An empty --iface means the default route, as flannel reads it.
-	c.Iface.Names = slices.DeleteFunc(slices.Clone(o.iface), func(s string) bool { return s == "" })
+	// An empty --iface or --iface-regex means the default route, as flannel reads it.
+	empty := func(s string) bool { return s == "" }
+	c.Iface.Names = slices.DeleteFunc(slices.Clone(o.iface), empty)
+	c.Iface.Regexes = slices.DeleteFunc(slices.Clone(c.Iface.Regexes), empty)
 	ip, err := netip.ParseAddr(o.healthIP)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("--healthz-ip=%q: want an IP address", o.healthIP))
@@ -146,8 +151,8 @@ func (o *options) finish(env map[string]string, needNode bool) (daemon.Config, e
 			continue
 		}
 		p, err := netip.ParsePrefix(s)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--ip-masq-exclude=%q: want a CIDR like 192.0.2.0/24, or the word nodes", s))
+		if err != nil || p.Addr().Is4In6() {
+			errs = append(errs, fmt.Errorf("--ip-masq-exclude=%q: want a CIDR like 192.0.2.0/24, or the word nodes; for several, repeat the flag", s))
 			continue
 		}
 		c.Traffic.Exclude = append(c.Traffic.Exclude, p.Masked())

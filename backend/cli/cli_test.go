@@ -20,6 +20,8 @@ func TestFlannelsCommandLinesAreUnderstood(t *testing.T) {
 		{"-ip-masq", "-kube-subnet-mgr", "-healthz-port", "8081"},
 		{"-ip-masq=true", "-kube-subnet-mgr=true", "--healthz-port", "8081", "-v", "10"},
 		{"--ip-masq", "-iface=eth0", "-iface", "eth1", "--healthz-port=8081", "-v=4"},
+		{"--ip-masq", "--healthz-port=8081", "--kube-api-url=192.0.2.1:6443"}, // client-go adds the scheme
+		{"--ip-masq", "--healthz-port=8081", "--kube-api-url=[fd00::1]:6443"},
 	} {
 		p, err := parse(t, nil, args...)
 		if err != nil {
@@ -33,7 +35,7 @@ func TestFlannelsCommandLinesAreUnderstood(t *testing.T) {
 }
 
 func TestInterfacesAccumulateInOrder(t *testing.T) {
-	p, err := parse(t, nil, "-iface=b", "--iface", "a", "--iface=", "-iface-regex", "^e", "-iface-regex=x")
+	p, err := parse(t, nil, "-iface=b", "--iface", "a", "--iface=", "-iface-regex", "^e", "--iface-regex=", "-iface-regex=x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,6 +59,18 @@ func TestMistakesAreOneLineWithTheCure(t *testing.T) {
 		{"--iptables-resync=0", "at least 1 second"},
 		{"--iface-regex=(", "--iface-regex"},
 		{"--public-ip=::1", "want an IPv4 address"},
+		{"--public-ip=127.0.0.1", `--public-ip="127.0.0.1": not an address that other nodes can send to: name one of the underlay, or leave it out`},
+		{"--public-ip=0.0.0.0", `--public-ip="0.0.0.0": not an address that other nodes can send to`},
+		{"--public-ip=224.0.0.9", `--public-ip="224.0.0.9": not an address that other nodes can send to`},
+		{"--public-ipv6=fe80::1", `--public-ipv6="fe80::1": not an address that other nodes can send to`},
+		{"--public-ipv6=::ffff:192.0.2.1", `--public-ipv6="::ffff:192.0.2.1": want an IPv6 address`},
+		{"--ip-masq-exclude=::ffff:10.0.0.0/104", "want a CIDR like 192.0.2.0/24"},
+		{"--ip-masq-exclude=10.0.0.0/8,172.16.0.0/12", "want a CIDR like 192.0.2.0/24, or the word nodes; for several, repeat the flag"},
+		{"--iface-can-reach=fe80::1%eth0", "want an IP address"},
+		{"--kube-api-url=ftp://192.0.2.1", `--kube-api-url="ftp://192.0.2.1": want a URL like https://192.0.2.1:6443`},
+		{"--kube-api-url=https:/192.0.2.1", `--kube-api-url="https:/192.0.2.1": want a URL like https://192.0.2.1:6443`},
+		{"--kube-api-url=https://", `--kube-api-url="https://": want a URL like https://192.0.2.1:6443`},
+		{"--kube-annotation-prefix=-x", `--kube-annotation-prefix="-x": `},
 		{"--ip-masq-exclude=10.0.0.0", "want a CIDR"},
 		{"--iface-from=dns", "want internal-ip"},
 		{"--forward-rules-place=middle", "want auto, first, last or off"},

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"net/url"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/weft-cni/weft/subnet"
@@ -140,7 +142,7 @@ func (c Config) Validate() error {
 		}
 	}
 	if c.Iface.CanReach != "" {
-		if _, err := netip.ParseAddr(c.Iface.CanReach); err != nil {
+		if a, err := netip.ParseAddr(c.Iface.CanReach); err != nil || a.Zone() != "" {
 			bad("--iface-can-reach=%q: want an IP address", c.Iface.CanReach)
 		}
 	}
@@ -169,7 +171,10 @@ func (c Config) Validate() error {
 		bad("--iptables-resync=%d: want at least 1 second", int(c.Resync/time.Second))
 	}
 	if _, err := kube.ParsePrefix(c.Kube.AnnotationPrefix); err != nil {
-		bad("--kube-annotation-prefix: %w", err)
+		bad("--kube-annotation-prefix=%q: %w", c.Kube.AnnotationPrefix, err)
+	}
+	if c.Kube.APIURL != "" && !isServer(c.Kube.APIURL) {
+		bad("--kube-api-url=%q: want a URL like https://192.0.2.1:6443", c.Kube.APIURL)
 	}
 	for _, p := range []struct{ flag, path string }{
 		{"net-config-path", c.Paths.NetConf}, {"subnet-file", c.Paths.SubnetFile}, {"state-dir", c.Paths.StateDir},
@@ -179,6 +184,15 @@ func (c Config) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// isServer tells whether client-go makes an API server of it: a URL, or a host with or without a port.
+func isServer(text string) bool {
+	if !strings.Contains(text, ":/") {
+		text = "https://" + text
+	}
+	u, err := url.Parse(text)
+	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http")
 }
 
 // LogValue is the effective config on one line; it holds no secrets, since none can be set.

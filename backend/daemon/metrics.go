@@ -27,6 +27,7 @@ type metrics struct {
 	freed    *prometheus.CounterVec
 
 	enforced       prometheus.Gauge
+	unguarded      prometheus.Gauge
 	cut            prometheus.Counter
 	policyProblems prometheus.Gauge
 }
@@ -53,6 +54,7 @@ func newMetrics(v Version, b *board) *metrics {
 	}
 	m.enforced = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weft_policy_enforced", Help: "1 while NetworkPolicies of the API server are in the kernel."})
 	m.cut = prometheus.NewCounter(prometheus.CounterOpts{Name: "weft_policy_connections_cut_total", Help: "Connections cut because policies do not allow them any more."})
+	m.unguarded = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weft_policy_unguarded", Help: "1 while somebody else's flush of nftables would let packets pass until policies are written again."})
 	m.policyProblems = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weft_policy_problems", Help: "Parts of policies that cannot be enforced as they were meant."})
 	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weft_build_info", Help: "Always 1; the labels say what runs.",
@@ -64,7 +66,7 @@ func newMetrics(v Version, b *board) *metrics {
 		}
 		return 0
 	})
-	m.registry.MustRegister(m.peers, m.ways, m.problems, m.duration, m.errors, m.success, m.changes, m.drift, m.freed, m.enforced, m.cut, m.policyProblems, build, ready,
+	m.registry.MustRegister(m.peers, m.ways, m.problems, m.duration, m.errors, m.success, m.changes, m.drift, m.freed, m.enforced, m.unguarded, m.cut, m.policyProblems, build, ready,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

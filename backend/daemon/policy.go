@@ -44,7 +44,8 @@ const listPatience = 15 * time.Second
 // runPolicies enforces NetworkPolicies, or takes the rules of an earlier run away when that is switched off.
 func (d *daemon) runPolicies(ctx context.Context) error {
 	holding := gate.New(gate.Config{SubnetFile: d.cfg.Paths.SubnetFile, Log: d.log, Wrap: d.seams.NFT})
-	manager := policy.New(netfilter.Host{})
+	manager := policy.NewGuarded(netfilter.Host{})
+	defer manager.Close()
 	if d.cfg.Policy.Mode == PolicyOff {
 		d.until(ctx, partPolicy, func(ctx context.Context) error { return removePolicies(ctx, manager, holding, d.log) })
 		<-ctx.Done()
@@ -175,6 +176,7 @@ func (p *policies) waiting() error {
 func (p *policies) report(r policy.Result) {
 	p.metrics.enforced.Set(1)
 	p.told.list("policy", nil)
+	p.reportGuard(r.Unguarded)
 	p.metrics.changed(partPolicy, len(r.Changes), false)
 	if n := len(r.Changes); n > 0 {
 		p.log.Debug("policies changed", "changes", n, "first", r.Changes[0])
@@ -183,6 +185,17 @@ func (p *policies) report(r policy.Result) {
 		p.metrics.cut.Add(float64(n))
 		p.log.Info("connections cut that policies do not allow any more", "connections", n, "first", r.Cut[0])
 	}
+}
+
+// reportGuard tells whether somebody else's flush would leave the node open until the rules are back.
+func (p *policies) reportGuard(missing error) {
+	if missing == nil {
+		p.metrics.unguarded.Set(0)
+		p.told.list("policy guard", nil)
+		return
+	}
+	p.metrics.unguarded.Set(1)
+	p.told.warn("policy guard", "policies are enforced, but while somebody else flushes nftables, packets pass until they are written again: "+missing.Error())
 }
 
 // tellOthers names who else enforces policies on this node.

@@ -128,7 +128,7 @@ func comparePlaces(theirs, ours Install) []Finding {
 	}
 	for _, image := range theirs.Images {
 		if strings.Contains(image, "kube-network-policies") {
-			out = append(out, Finding{"container " + image, "enforces NetworkPolicy there, is not in our manifest", "keep it as a DaemonSet of its own: this release of weft enforces no NetworkPolicy", true})
+			out = append(out, Finding{"container " + image, "enforces NetworkPolicy there; here weft does, from the moment that it is ready", "nothing, unless you want to go on with it: give weft --network-policy=off then, and keep it as a DaemonSet of its own", false})
 		}
 	}
 	return out

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -95,13 +96,16 @@ func shipped() (Install, error) {
 func describe(d appsv1.DaemonSet) Install {
 	c := daemonOf(d)
 	in := Install{Namespace: d.Namespace, DaemonSet: d.Name, Env: map[string]string{}}
-	in.Args = append(slices.Clone(c.Command), c.Args...)
-	if len(in.Args) > 0 && !strings.HasPrefix(in.Args[0], "-") {
-		in.Args = in.Args[1:]
+	in.Args = commandLine(*c)
+	if at := slices.IndexFunc(in.Args, isDaemon); at >= 0 {
+		in.Args = in.Args[at+1:]
 	}
 	for _, e := range c.Env {
 		if strings.HasPrefix(e.Name, "FLANNELD_") {
 			in.Env[e.Name] = e.Value
+			if from := e.ValueFrom; from != nil && from.FieldRef != nil {
+				in.Env[e.Name] = "(" + from.FieldRef.FieldPath + ")"
+			}
 		}
 	}
 	for _, c := range d.Spec.Template.Spec.Containers {
@@ -113,17 +117,34 @@ func describe(d appsv1.DaemonSet) Install {
 // daemonOf finds the container that runs flanneld, or nil.
 func daemonOf(d appsv1.DaemonSet) *corev1.Container {
 	for i, c := range d.Spec.Template.Spec.Containers {
-		words := append(slices.Clone(c.Command), c.Args...)
-		if slices.ContainsFunc(words, func(w string) bool { return strings.HasSuffix(w, "flanneld") }) {
+		if slices.ContainsFunc(commandLine(c), isDaemon) {
 			return &d.Spec.Template.Spec.Containers[i]
 		}
 	}
 	return nil
 }
 
-// configMapOf is the ConfigMap that the DaemonSet mounts as its configuration.
+func isDaemon(word string) bool { return path.Base(word) == "flanneld" }
+
+// commandLine is what a container runs, word by word; of a shell's script as well, as far as blanks tell words apart.
+func commandLine(c corev1.Container) []string {
+	var out []string
+	for _, w := range append(slices.Clone(c.Command), c.Args...) {
+		out = append(out, strings.Fields(strings.ReplaceAll(w, "\\\n", " "))...)
+	}
+	return out
+}
+
+// configMapOf is the ConfigMap that the DaemonSet mounts as its configuration: where the daemon looks for it, or else the first.
 func configMapOf(d appsv1.DaemonSet) string {
-	for _, v := range d.Spec.Template.Spec.Volumes {
+	volumes := d.Spec.Template.Spec.Volumes
+	for _, m := range daemonOf(d).VolumeMounts {
+		at := slices.IndexFunc(volumes, func(v corev1.Volume) bool { return v.Name == m.Name && v.ConfigMap != nil })
+		if path.Clean(m.MountPath) == "/etc/kube-flannel" && at >= 0 {
+			return volumes[at].ConfigMap.Name
+		}
+	}
+	for _, v := range volumes {
 		if v.ConfigMap != nil {
 			return v.ConfigMap.Name
 		}

@@ -51,6 +51,28 @@ func TestTheRunningFlannelIsFoundAndRead(t *testing.T) {
 	}
 }
 
+func TestAFlannelThatAShellStartsIsReadToo(t *testing.T) {
+	set := flannelSet("kube-flannel", "kube-flannel-ds")
+	pod := &set.Spec.Template.Spec
+	pod.Containers[0].Command = []string{"/bin/sh", "-c", "set -e; exec /opt/bin/flanneld --ip-masq \\\n  --kube-subnet-mgr --iface=$NIC"}
+	pod.Containers[0].Args = nil
+	pod.Containers[0].Env = []corev1.EnvVar{{Name: "FLANNELD_PUBLIC_IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.hostIP"}}}}
+	pod.Volumes = append([]corev1.Volume{{Name: "ca", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+		LocalObjectReference: corev1.LocalObjectReference{Name: "corporate-ca"},
+	}}}}, pod.Volumes...)
+	pod.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "ca", MountPath: "/etc/ssl"}, {Name: "cfg", MountPath: "/etc/kube-flannel/"}}
+	got, err := running(t.Context(), fake.NewClientset(set, flannelConfig("kube-flannel")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"--ip-masq", "--kube-subnet-mgr", "--iface=$NIC"}, got.Args); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]string{"FLANNELD_PUBLIC_IP": "(status.hostIP)"}, got.Env); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestWhatIsNotThereIsNamed(t *testing.T) {
 	if _, err := running(t.Context(), fake.NewClientset()); err == nil || !strings.Contains(err.Error(), "nothing to migrate") {
 		t.Errorf("no flannel: %v", err)

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/subnet"
@@ -24,6 +25,9 @@ func byText(text string) func(view) (choice, error) {
 			if l.Name == text {
 				return choice{link: l, why: "--iface names it"}, v.barred(l)
 			}
+		}
+		if strings.Contains(text, ",") { // flannel takes the whole word for a name, and so do we
+			return choice{}, fmt.Errorf("no interface of that name; for several, repeat --iface")
 		}
 		return choice{}, fmt.Errorf("no interface of that name")
 	}
