@@ -44,23 +44,26 @@ func (b *build) baseChains() []Chain {
 		{
 			Name: "forward", Hook: "forward",
 			Why:   "to and from pods, between two of one bridge too (br_netfilter)",
-			Rules: []ChainRule{established(), to},
+			Rules: append([]ChainRule{established(), to}, b.marks(raw)...),
 		},
 		{
 			// IPVS takes a pod's packet in the input hook and sends it on through this one, as if it were the node's.
 			Name: "output", Hook: "output",
 			Why:   "pods' packets that the node passes on as its own: IPVS",
-			Rules: output,
+			Rules: append(output, b.marks(raw)...),
 		},
 		{Name: judgeChain, Rules: b.judgeRules(raw)},
 	}
 	if b.judgesNode() {
 		chains = append(chains, Chain{
 			Name: "input", Hook: "input", Why: "pods' packets to their own node: only ClusterPolicies have a say",
-			Rules: b.inputRules(raw),
+			Rules: append(b.inputRules(raw), b.marks(raw)...),
 		})
 	}
-	return chains
+	if b.cfg.Audit {
+		return chains
+	}
+	return append(chains, b.markChains(chains, raw)...)
 }
 
 // judgesNode tells whether some pod's packets to this node are judged.
@@ -98,8 +101,12 @@ func neighbourRules(raw func(text, why string) ChainRule) []ChainRule {
 // direction is judged too.
 func (b *build) judgeRules(raw func(text, why string) ChainRule) []ChainRule {
 	rules := neighbourRules(raw)
+	accept := "accept"
+	if !b.cfg.Audit {
+		accept = setMark() + " accept"
+	}
 	for _, f := range b.families {
-		rules = append(rules, raw(f.Proto+" saddr . "+f.Proto+" daddr @"+setName("self", f)+" accept", "a pod may reach itself, through a Service too"))
+		rules = append(rules, raw(f.Proto+" saddr . "+f.Proto+" daddr @"+setName("self", f)+" "+accept, "a pod may reach itself, through a Service too"))
 	}
 	if b.cuts() {
 		rules = append(rules, b.cutRules(raw)...)
@@ -162,5 +169,5 @@ func (b *build) podSets() []Set {
 			})
 		}
 	}
-	return out
+	return append(out, b.throughMaps()...)
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/weft-cni/weft/backend/netfilter"
+	"github.com/weft-cni/weft/backend/policy/guard"
 )
 
 // rereadPeriod is how often the kernel's table is read although nobody was heard to change it.
@@ -44,6 +45,7 @@ type Manager struct {
 	foreign  atomic.Bool // somebody else changed our table since it was read
 	gone     atomic.Bool // by deleting it: there is nothing to read, and no time to lose
 
+	guard   *guard.Guard // nil without
 	cutting cutting
 	latest  atomic.Pointer[Ruleset] // for Counters: the one in force
 }
@@ -52,6 +54,9 @@ type Manager struct {
 type Result struct {
 	Changes []string // what was written, in words; empty when all was as wanted
 	Cut     []string // the connections that are no longer allowed, and have been cut
+
+	// Unguarded says why there is no guard. The rules are in force all the same.
+	Unguarded error
 }
 
 // New makes a Manager for a host. It touches nothing yet.
@@ -70,7 +75,12 @@ func (m *Manager) Sync(ctx context.Context, w World, c Config) (Result, error) {
 		return Result{}, err
 	}
 	d := difference(have, want, strange)
+	narrows := d.narrows
+	if have.Empty() && len(strange) == 0 { // nothing passed with the guard's leave since somebody took the rules away
+		narrows = Diff(m.written, want).narrows
+	}
 	var res Result
+	unguarded := m.narrow(want, c)
 	if !d.Empty() {
 		if err := m.commit(ctx, d, want); err != nil {
 			return Result{}, err
@@ -79,6 +89,7 @@ func (m *Manager) Sync(ctx context.Context, w World, c Config) (Result, error) {
 	}
 	m.written, m.known = want, true
 	m.latest.Store(&want)
+	res.Unguarded = errors.Join(unguarded, m.widen(want, c, narrows))
 	res.Cut, err = m.cut(ctx, want, d)
 	return res, err
 }

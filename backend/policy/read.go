@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weft-cni/weft/backend/policy/guard"
 	"github.com/weft-cni/weft/subnet"
 )
 
@@ -67,7 +68,7 @@ func parse(text string) (r Ruleset, strange []string, err error) {
 		case "counter":
 			r.Counters = append(r.Counters, Counter{Name: o.Name})
 		case "chain":
-			chains[o.Name] = &Chain{Name: o.Name, Hook: o.hook()}
+			chains[o.Name] = o.chain()
 		case "rule":
 			if c := chains[o.Chain]; c != nil {
 				c.Rules = append(c.Rules, ChainRule{comment: o.Comment})
@@ -94,15 +95,15 @@ func parse(text string) (r Ruleset, strange []string, err error) {
 	return r.indexed(), strange, err
 }
 
-// hook is the hook of a base chain that is as ours are, or what is wrong with it.
-func (o object) hook() string {
-	if o.Hook == "" || text1(o.Type) == "filter" && o.Prio == basePriorityNumber && o.Policy == "accept" {
-		return o.Hook
+// chain is a chain without its rules. The hook of a base chain that is not as ours are says what is wrong with it.
+func (o object) chain() *Chain {
+	c := &Chain{Name: o.Name, Hook: o.Hook}
+	c.Last = c.Hook != "" && o.Prio == guard.Priority+1
+	if c.Hook != "" && (text1(o.Type) != "filter" || o.Prio != c.priority() || o.Policy != "accept") {
+		c.Hook = fmt.Sprintf("%s, type %s, priority %d, policy %s", o.Hook, o.Type, o.Prio, o.Policy)
 	}
-	return fmt.Sprintf("%s, type %s, priority %d, policy %s", o.Hook, o.Type, o.Prio, o.Policy)
+	return c
 }
-
-const basePriorityNumber = 10
 
 // set reads a set or a map. An element that we cannot spell makes the whole table strange, since we could not delete it.
 func (o object) set(kind string) (s Set, strange []string) {

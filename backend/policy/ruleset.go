@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/weft-cni/weft/backend/policy/guard"
 )
 
 // TableName is the name of our table in nft's inet family.
@@ -27,9 +29,18 @@ type Ruleset struct {
 // Chain is a chain with its rules. One with a Hook is a base chain: all packets of the node that pass the hook enter it.
 type Chain struct {
 	Name  string
-	Hook  string // "", "forward", "output"
+	Hook  string // "", "forward", "output", "input"
+	Last  bool   // of those of a hook it comes behind the guard
 	Why   string // the comment of a base chain
 	Rules []ChainRule
+}
+
+// priority is where a base chain stands among those of its hook, which whoever else filters has around 0. The guard is between.
+func (c Chain) priority() int {
+	if c.Last {
+		return guard.Priority + 1
+	}
+	return guard.Priority - 1
 }
 
 // ChainRule is one rule of a chain. Why goes into its comment, so that `nft list` explains itself.
@@ -156,7 +167,7 @@ func (r Ruleset) String() string {
 	for _, c := range r.Chains {
 		fmt.Fprintf(&b, "\tchain %s {\n", c.Name)
 		if c.Hook != "" {
-			fmt.Fprintf(&b, "\t\ttype filter hook %s priority filter + 10; policy accept;\n", c.Hook)
+			fmt.Fprintf(&b, "\t\ttype filter hook %s priority filter + %d; policy accept;\n", c.Hook, c.priority())
 		}
 		for _, rule := range c.Rules {
 			fmt.Fprintf(&b, "\t\t%s comment %q\n", rule.Text, rule.Comment())

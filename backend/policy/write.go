@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -73,7 +74,7 @@ func (w writer) declare(r Ruleset) {
 		chain := &knftables.Chain{Name: c.Name}
 		if c.Hook != "" {
 			chain.Type, chain.Hook = knftables.PtrTo(knftables.FilterType), knftables.PtrTo(knftables.BaseChainHook(c.Hook))
-			chain.Priority, chain.Policy = knftables.PtrTo(basePriority), knftables.PtrTo(knftables.AcceptPolicy)
+			chain.Priority, chain.Policy = knftables.PtrTo(knftables.BaseChainPriority(fmt.Sprintf("%s+%d", knftables.FilterPriority, c.priority()))), knftables.PtrTo(knftables.AcceptPolicy)
 			chain.Comment = knftables.PtrTo(c.Why)
 		}
 		w.tx.Add(chain)
@@ -94,8 +95,6 @@ func (w writer) declare(r Ruleset) {
 		}
 	}
 }
-
-const basePriority = knftables.FilterPriority + "+10"
 
 // sweep adds the commands that take away what nothing refers to any more.
 func (w writer) sweep(l leftover) {

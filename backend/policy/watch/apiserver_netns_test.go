@@ -148,6 +148,7 @@ func (s *stand) clusterIs(want string) {
 
 // The rights are those of the manifest, and they are enough for all that follows.
 func TestClusterNetworkPoliciesComeAndGoWithTheirDefinition(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	w := s.watch(io.Discard)
 	w.worldIs("")
@@ -172,6 +173,7 @@ func TestClusterNetworkPoliciesComeAndGoWithTheirDefinition(t *testing.T) {
 }
 
 func TestTheWorldStaysWhileTheServerIsAwayAndFollowsAfterwards(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	s.pod("a", "n1", "10.244.1.2")
 	s.policy("p")
@@ -197,6 +199,7 @@ func TestTheWorldStaysWhileTheServerIsAwayAndFollowsAfterwards(t *testing.T) {
 }
 
 func TestAClusterRoleWithoutPoliciesIsSaidAndNothingIsDecided(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, "networkpolicies")
 	log := &safeLog{}
 	w := s.watch(log)
@@ -212,6 +215,7 @@ func TestAClusterRoleWithoutPoliciesIsSaidAndNothingIsDecided(t *testing.T) {
 
 // An older ClusterRole does not let us look for the definition; NetworkPolicies work all the same.
 func TestAClusterRoleWithoutDefinitionsLeavesNetworkPolicies(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, "customresourcedefinitions")
 	s.pod("a", "n1", "10.244.1.2")
 	s.policy("p")

@@ -1,0 +1,126 @@
+package guard
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/nl"
+)
+
+const (
+	hookInput, hookForward, hookOutput = 1, 2, 3 // NF_INET_LOCAL_IN, NF_INET_FORWARD, NF_INET_LOCAL_OUT
+
+	stateEstablished, stateRelated = 2, 4 // NF_CT_STATE_BIT of both directions
+
+	hopLimitMost = 255
+)
+
+// contents are the messages that fill an empty table.
+func contents() []message {
+	out := sets()
+	for _, f := range subnet.Families() {
+		out = append(out, judging(f)...)
+	}
+	out = append(out, base("forward", hookForward))
+	out = append(out, goesOn("forward"))
+	out = append(out, neighbours("forward")...)
+	out = append(out, guarded("forward", ToPod, FromPod)...)
+
+	// IPVS takes a pod's packet in the input hook and sends it on through this one, as if it were the node's.
+	out = append(out, base("output", hookOutput), goesOn("output"))
+	local := expr("fib", word(unix.NFTA_FIB_DREG, first), word(unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE), word(unix.NFTA_FIB_FLAGS, unix.NFTA_FIB_F_SADDR))
+	out = append(out, rule("output", "the node may reach its own pods", local, is(unix.NFT_CMP_EQ, native(unix.RTN_LOCAL)...), verdict(accept, "")))
+	return append(out, guarded("output", ToPod, FromPod)...)
+}
+
+// inputChain are the messages that make the chain for packets of pods to their own node.
+func inputChain() []message {
+	out := []message{base("input", hookInput), goesOn("input")}
+	out = append(out, neighbours("input")...)
+	return append(out, guarded("input", ToNode)...)
+}
+
+// The verdicts.
+const (
+	drop   = 0 // NF_DROP
+	accept = 1 // NF_ACCEPT
+)
+
+// judging makes the chain of a family where packets end that begin something with a pod that policies have a say over.
+func judging(f subnet.Family) []message {
+	h, chain := headerOf(f), "guard"+suffix(f)
+	marked := append(meta(unix.NFT_META_MARK, first), anyBit(Mark)...)
+	ported := append(meta(unix.NFT_META_L4PROTO, first), in(portsSet)...)
+	return []message{
+		newChain(chain),
+		rule(chain, "the policies let it through: remember that", marked, ported, h.key(), keep(passedSet(f))),
+		rule(chain, "the policies let it through", marked, verdict(accept, "")),
+		rule(chain, "the policies are gone, and let such a one through lately", ported, h.key(), in(passedSet(f)), verdict(accept, "")),
+		rule(chain, "the policies are gone: it waits until they are back", expr("counter"), verdict(drop, "")),
+	}
+}
+
+// guarded leads packets from and to guarded pods to the chains that judge them.
+func guarded(chain string, sides ...Side) []message {
+	var out []message
+	for _, s := range sides {
+		for _, f := range subnet.Families() {
+			h := headerOf(f)
+			out = append(out, rule(chain, "", h.ofFamily(), h.address(s == ToPod, first), in(sideSet(s, f)), verdict(unix.NFT_JUMP, "guard"+suffix(f))))
+		}
+	}
+	return out
+}
+
+// goesOn lets pass what belongs to a connection: its first packet has been let through.
+func goesOn(chain string) message {
+	state := expr("ct", word(unix.NFTA_CT_DREG, first), word(unix.NFTA_CT_KEY, unix.NFT_CT_STATE))
+	return rule(chain, "judged when it began", state, anyBit(stateEstablished|stateRelated), verdict(accept, ""))
+}
+
+// neighbours lets pass what IPv6 cannot do without, as the policies do.
+func neighbours(chain string) []message {
+	h := headerOf(subnet.IPv6)
+	icmp := append(meta(unix.NFT_META_L4PROTO, first), is(unix.NFT_CMP_EQ, unix.IPPROTO_ICMPV6)...)
+	kind := payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 1, first)
+	between := func(low, high byte) []byte {
+		return slices.Concat(kind, is(unix.NFT_CMP_GTE, low), is(unix.NFT_CMP_LTE, high))
+	}
+	near := append(payload(unix.NFT_PAYLOAD_NETWORK_HEADER, 7, 1, first), is(unix.NFT_CMP_EQ, hopLimitMost)...)
+	link := append(payload(unix.NFT_PAYLOAD_NETWORK_HEADER, 24, 2, first), is(unix.NFT_CMP_EQ, 0xff, 0x02)...)
+	return []message{
+		rule(chain, "neighbour discovery", h.ofFamily(), near, icmp, between(133, 136), verdict(accept, "")),
+		rule(chain, "multicast listeners", h.ofFamily(), link, icmp, between(130, 132), verdict(accept, "")),
+		rule(chain, "multicast listeners", h.ofFamily(), link, icmp, between(143, 143), verdict(accept, "")),
+	}
+}
+
+// newChain makes a chain that others jump to.
+func newChain(name string) message {
+	return message{kind: unix.NFT_MSG_NEWCHAIN, flags: unix.NLM_F_CREATE, attrs: append(
+		nl.Text(unix.NFTA_CHAIN_TABLE, TableName), nl.Text(unix.NFTA_CHAIN_NAME, name)...)}
+}
+
+// base makes a chain that packets enter in a hook.
+func base(name string, hook uint32) message {
+	m := newChain(name)
+	m.attrs = slices.Concat(m.attrs,
+		nl.Nested(unix.NFTA_CHAIN_HOOK, append(word(unix.NFTA_HOOK_HOOKNUM, hook), word(unix.NFTA_HOOK_PRIORITY, Priority)...)),
+		nl.Text(unix.NFTA_CHAIN_TYPE, "filter"), word(unix.NFTA_CHAIN_POLICY, accept),
+	)
+	return m
+}
+
+// rule adds a rule to a chain. Why is its comment.
+func rule(chain, why string, exprs ...[]byte) message {
+	m := message{kind: unix.NFT_MSG_NEWRULE, flags: unix.NLM_F_CREATE | unix.NLM_F_APPEND, attrs: slices.Concat(
+		nl.Text(unix.NFTA_RULE_TABLE, TableName), nl.Text(unix.NFTA_RULE_CHAIN, chain),
+		nl.Nested(unix.NFTA_RULE_EXPRESSIONS, slices.Concat(exprs...)),
+	)}
+	if why != "" { // nft's comment: its kind, its length, the text
+		m.attrs = append(m.attrs, nl.Attr(unix.NFTA_RULE_USERDATA, append(append([]byte{0, byte(len(why) + 1)}, why...), 0))...)
+	}
+	return m
+}
