@@ -52,11 +52,9 @@ var networkName = regexp.MustCompile(`^[a-zA-Z0-9][\w.-]*$`)
 
 // plugin is what the template says of one link of the chain, as far as we look.
 type plugin struct {
-	Type     string `json:"type"`
-	Delegate struct {
-		Type string `json:"type"`
-	} `json:"delegate"`
-	IPAM struct {
+	Type     string   `json:"type"`
+	Delegate delegate `json:"delegate"`
+	IPAM     struct {
 		Type string `json:"type"`
 	} `json:"ipam"`
 }
@@ -66,7 +64,7 @@ func (p plugin) programs() []string {
 	if p.Type != Shim {
 		return slices.DeleteFunc([]string{p.Type, p.IPAM.Type}, func(s string) bool { return s == "" })
 	}
-	return []string{Shim, defaultTo(p.Delegate.Type, "bridge"), defaultTo(p.IPAM.Type, "host-local")}
+	return []string{Shim, p.Delegate.kind(), defaultTo(p.IPAM.Type, "host-local")}
 }
 
 func defaultTo(s, otherwise string) string {
@@ -83,6 +81,10 @@ func defaultTo(s, otherwise string) string {
 func Conflist(ctx context.Context, template []byte, bin string) ([]byte, error) {
 	if template == nil {
 		template = []byte(Builtin)
+	}
+	template = bytes.TrimPrefix(template, []byte("\xef\xbb\xbf")) // some editors put a byte order mark
+	if len(bytes.TrimSpace(template)) == 0 {
+		return nil, errors.New("parse cni-conf.json: it is empty: take the key out of the ConfigMap to have the built-in one")
 	}
 	var list map[string]json.RawMessage
 	if err := json.Unmarshal(template, &list); err != nil {
@@ -125,6 +127,9 @@ func parseChain(list map[string]json.RawMessage) ([]plugin, error) {
 			if strings.ContainsRune(prog, '/') {
 				errs = append(errs, fmt.Errorf(`"plugins"[%d]: %q: want the name of a program, not a path`, i, prog))
 			}
+		}
+		if err := p.Delegate.check(); p.Type == Shim && err != nil {
+			errs = append(errs, fmt.Errorf(`"plugins"[%d]: %w`, i, err))
 		}
 		if p.Type == "" {
 			errs = append(errs, fmt.Errorf(`"plugins"[%d] has no "type"`, i))

@@ -112,7 +112,18 @@ func TestATemplateKeepsWhatItsAuthorWrote(t *testing.T) {
 
 func TestABadTemplateIsRefusedWithAllItsProblems(t *testing.T) {
 	bin := chain(t)
+	hands := func(delegate string) string {
+		return `{"name":"a","plugins":[{"type":"flannel","delegate":` + delegate + `}]}`
+	}
 	for template, want := range map[string][]string{
+		" \n":                                         {"cni-conf.json: it is empty: take the key out of the ConfigMap"},
+		hands(`1`):                                    {`"plugins"[0]: "delegate": want an object, like {`},
+		hands(`{"name":"x","ipam":{}}`):               {`"delegate" has "name": "x": leave it out`, `"delegate" has "ipam": {}: leave it out`},
+		hands(`{"type":""}`):                          {`"delegate" has "type": "": want the name of a CNI plugin`},
+		hands(`{"bridge":"a/b"}`):                     {`"delegate" has "bridge": "a/b": want the name of an interface, of at most 15 letters`},
+		hands(`{"bridge":"cni0123456789012"}`):        {`at most 15 letters`},
+		hands(`{"mtu":"1400"}`):                       {`"delegate" has "mtu": "1400": want a number`},
+		hands(`{"hairpinMode":"true","isGateway":1}`): {`"hairpinMode": "true": want true or false, without quotes`, `"isGateway": 1: want true or false`},
 		`{`:                        {"parse cni-conf.json"},
 		`{"name":"cbr0"}`:          {`"plugins" is missing`},
 		`{"plugins":[]}`:           {`"name" is missing`, `"plugins" is missing`},
@@ -127,6 +138,17 @@ func TestABadTemplateIsRefusedWithAllItsProblems(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), w) {
 				t.Errorf("%s: error %v; want %q", template, err, w)
 			}
+		}
+	}
+}
+
+func TestAByteOrderMarkAndADelegateOfAnotherKindAreTaken(t *testing.T) {
+	bin := chain(t)
+	bin.put("macvlan", program{"v1.10.0", everyVersion})
+	for _, template := range []string{"\xef\xbb\xbf" + Builtin, `{"name":"a","plugins":[{"type":"flannel","delegate":{"type":"macvlan","mtu":"auto","bridge":7}}]}`,
+		`{"name":"a","plugins":[{"type":"flannel","delegate":null}]}`} {
+		if _, err := Conflist(context.Background(), []byte(template), bin.dir); err != nil {
+			t.Errorf("%.40q: %v", template, err)
 		}
 	}
 }
