@@ -111,21 +111,22 @@ func replaceAgentsAtOnce(t *testing.T) {
 	})
 }
 
-// The contract gives one second until the rules are back; what passes does so in that second.
-func TestRulesThatSomebodyWipedAreBackBeforeMuchPasses(t *testing.T) {
+// The rules are back within a second, as the contract says, and the guard stands until then: nothing that is forbidden passes, and
+// the connection that is allowed goes on.
+func TestNothingForbiddenPassesWhileSomebodyWipesTheRules(t *testing.T) {
 	b := besiege(t)
 	node := nodeNamed(t, b.target.Node).Machine
 	damages := [][]string{
 		{"nft", "delete", "table", "inet", "weft-policy"}, {"nft", "flush", "table", "inet", "weft-policy"},
 		{"nft", "flush", "ruleset"}, // takes kube-proxy's rules too
 	}
+	passed := 0
 	for range siegeWipes {
 		for _, damage := range damages {
 			capture, err := b.nets[b.target.Name].Capture(contextOfCleanup(), "eth0", forbiddenFilter())
 			must(t, err)
 			wiped := time.Now()
 			onHost(t, node, damage...)
-			done := time.Now()
 			eventually(t, 10*time.Second, "the rules are back", func() error {
 				out, err := tracePolicy(t, b.near, b.target, "8080/tcp")
 				if !strings.Contains(out, "as the policies want") {
@@ -133,17 +134,14 @@ func TestRulesThatSomebodyWipedAreBackBeforeMuchPasses(t *testing.T) {
 				}
 				return nil
 			})
+			back := time.Since(wiped)
 			packets, err := capture.Stop(contextOfCleanup())
 			must(t, err)
-			late := time.Duration(0)
-			if len(packets) > 0 {
-				late = lastPacket(t, packets).Sub(done)
-			}
-			t.Logf("%s took %s: %d forbidden packets passed, the last %s after it", strings.Join(damage, " "), done.Sub(wiped), len(packets), late)
-			if late > time.Second {
-				t.Errorf("%s: a forbidden packet passed %s after it", strings.Join(damage, " "), late)
+			if passed += len(packets); len(packets) > 0 {
+				t.Errorf("%s: %d forbidden packets passed in %s:\n%s", strings.Join(damage, " "), len(packets), back, strings.Join(packets[:min(5, len(packets))], "\n"))
 			}
 		}
 	}
+	t.Logf("%d forbidden packets passed in %d wipes", passed, siegeWipes*len(damages))
 	b.lift(t)
 }
