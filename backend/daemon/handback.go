@@ -102,8 +102,8 @@ func flannelConflist(p Paths, log *slog.Logger) error {
 	return err
 }
 
-// removeSpare removes what flannel would not know what to do with: routes that lead nowhere, and the old device of a change of
-// ports that was not finished.
+// removeSpare removes what flannel would not know what to do with: routes that lead nowhere, metrics that it does not look for, and
+// the old device of a change of ports that was not finished.
 func removeSpare(ctx context.Context, log *slog.Logger) error {
 	conn, err := kernel.Open()
 	if err != nil {
@@ -121,7 +121,7 @@ func removeSpare(ctx context.Context, log *slog.Logger) error {
 			delete(want.Routes, key)
 		}
 	}
-	var errs []error
+	errs := []error{conn.UsualMetrics(ctx)}
 	for _, op := range kernel.Diff(have, want) {
 		if err := conn.Apply(ctx, op); err != nil {
 			errs = append(errs, err)

@@ -20,6 +20,9 @@ func (c *Conn) Apply(ctx context.Context, op Op) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if op.Kind != RouteSet {
+		c.settle() // before a device goes, or the way back
+	}
 	err := c.apply(op)
 	if errors.Is(err, unix.EPERM) {
 		err = fmt.Errorf("the agent lacks CAP_NET_ADMIN: %w", err)

@@ -18,11 +18,29 @@ func (c *Conn) setRoute(op Op) error {
 		return err
 	}
 	if op.Replace {
-		return c.putRoute(op, route, c.handle.RouteReplace)
+		return c.replaceRoute(op, route)
 	}
 	err = c.putRoute(op, route, c.handle.RouteAdd)
 	if errors.Is(err, unix.EEXIST) {
 		return c.takeRoute(op, route)
+	}
+	return err
+}
+
+// replaceRoute puts a route in the place of another one, in IPv6 before it (isStepped). A command's or flannel's keeps its metric,
+// so that they find it again, and so does one that has no better metric left.
+func (c *Conn) replaceRoute(op Op, route *netlink.Route) error {
+	if !op.Key.isStepped() || !op.RouteWas.Ours || route.Priority <= bestMetric {
+		return c.putRoute(op, route, c.handle.RouteReplace)
+	}
+	better := *route
+	better.Priority--
+	err := c.putRoute(op, &better, c.handle.RouteAdd)
+	if errors.Is(err, unix.EEXIST) { // somebody else's
+		return c.putRoute(op, route, c.handle.RouteReplace)
+	}
+	if err == nil {
+		c.stepped(op.Key, better.Priority)
 	}
 	return err
 }
@@ -42,6 +60,7 @@ func (c *Conn) takeRoute(op Op, route *netlink.Route) error {
 			return c.inTheWay(op, "route to "+op.Key.Dst.String(), h.route.LinkIndex, nil)
 		case isWanted(h):
 		case i == 0 && !slices.ContainsFunc(holders, isWanted):
+			route.Priority = h.metric
 			err = c.putRoute(op, route, c.handle.RouteReplace)
 		default:
 			err = gone(true, c.handle.RouteDel(&h.route))
@@ -69,9 +88,9 @@ func (c *Conn) routesAt(key RouteKey, direct netip.Addr) ([]found, error) {
 	}
 	var holders []found
 	for _, r := range routes {
-		if h := c.named(readRoute(r, names), nil); prefixOf(r.Dst) == key.Dst && r.Priority == key.Metric {
+		if h := c.named(readRoute(r, names), nil); h.key == key {
 			h.route = r
-			h.ours = h.ours && h.key == key || isDirect(r, direct)
+			h.ours = h.ours || isDirect(r, direct)
 			holders = append(holders, h)
 		}
 	}
@@ -98,7 +117,7 @@ func (c *Conn) delRoute(op Op) error {
 // route writes a route of ours as the library takes it.
 func (c *Conn) route(k RouteKey, r Route) (*netlink.Route, error) {
 	route := &netlink.Route{
-		Family: int(family(k.Dst.Addr())), Dst: ipNet(k.Dst), Priority: k.Metric, Protocol: Protocol, Table: unix.RT_TABLE_MAIN,
+		Family: int(family(k.Dst.Addr())), Dst: ipNet(k.Dst), Priority: c.metric(k), Protocol: Protocol, Table: unix.RT_TABLE_MAIN,
 	}
 	if r.Type == "blackhole" {
 		route.Type = unix.RTN_BLACKHOLE

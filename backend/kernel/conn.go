@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -23,8 +24,10 @@ type Conn struct {
 	socket  *nl.SocketHandle // rtnetlink, for the messages that the library does not know
 	generic *nl.SocketHandle // generic netlink, for ethtool's
 
-	mu    sync.Mutex     // guards index, which Dump writes, Apply reads and writes, and Watch reads
+	mu    sync.Mutex     // guards what follows, which Dump writes, Apply reads and writes, and Watch reads
 	index map[string]int // our devices: name to ifindex
+
+	metrics metrics
 }
 
 // Open connects to the network namespace of the calling thread, which has to be the one of the whole process. It enters
@@ -47,7 +50,7 @@ func OpenAt(fd int) (*Conn, error) {
 }
 
 func open(c *Conn) (*Conn, error) {
-	c.index = map[string]int{}
+	c.index, c.metrics.now = map[string]int{}, map[netip.Prefix]int{}
 	var err error
 	if c.handle, err = netlink.NewHandleAt(c.nsHandle(), unix.NETLINK_ROUTE); err != nil {
 		return nil, errors.Join(fmt.Errorf("open netlink: %w", err), c.ns.Close())
@@ -84,6 +87,7 @@ func (c *Conn) nsHandle() netns.NsHandle {
 
 // Close closes the sockets. What was applied stays in the kernel.
 func (c *Conn) Close() {
+	c.settle()
 	c.handle.Close()
 	for _, socket := range []*nl.SocketHandle{c.socket, c.generic} {
 		if socket != nil {

@@ -179,7 +179,7 @@ func (d *differ) isNetwork(p netip.Prefix) bool { return slices.Contains(d.want.
 // routes may be a way that somebody has set up on purpose, and only there we know better: which peer is on the link.
 func (d *differ) setRoute(k RouteKey) {
 	have, ok := d.have.Routes[k]
-	op := Op{Kind: RouteSet, Key: k, Route: d.want.Routes[k], Replace: ok && have.More == 0, Direct: d.direct(k)}
+	op := Op{Kind: RouteSet, Key: k, Route: d.want.Routes[k], Replace: ok && have.More == 0, RouteWas: have, Direct: d.direct(k)}
 	if link := op.Route.Link; link != "" && !IsDeviceName(link) {
 		op.Foreign = d.have.Foreign[k]
 	}

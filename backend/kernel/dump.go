@@ -22,6 +22,7 @@ const dumpTries = 5
 // Dump reads what the kernel holds of ours: the devices by their names, what is on those of them that are of the kind that
 // goes with the name, and our routes past them.
 func (c *Conn) Dump(ctx context.Context) (State, error) {
+	c.settle()
 	s := New()
 	s.Read = time.Now()
 	links, err := consistent(ctx, "links", c.handle.LinkList)

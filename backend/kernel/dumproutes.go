@@ -3,6 +3,7 @@ package kernel
 import (
 	"context"
 	"fmt"
+	"net/netip"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -14,6 +15,7 @@ type found struct {
 	key    RouteKey
 	value  Route
 	index  int // of the device
+	metric int // that the kernel has
 	ours   bool
 	byHand bool // made by a command or a script, and not ours
 }
@@ -33,7 +35,7 @@ func (c *Conn) dumpRoutes(ctx context.Context, s State, names devices) error {
 		})
 		return all, err
 	})
-	others := map[RouteKey]int{}
+	others, metrics := map[RouteKey]int{}, map[netip.Prefix]int{}
 	for _, r := range routes {
 		if !r.ours {
 			others[r.key]++
@@ -49,7 +51,11 @@ func (c *Conn) dumpRoutes(ctx context.Context, s State, names devices) error {
 			continue
 		}
 		s.Routes[r.key] = c.named(r, names.others).value
+		if r.metric != r.key.Metric {
+			metrics[r.key.Dst] = r.metric
+		}
 	}
+	c.learnMetrics(metrics)
 	for key, n := range others {
 		if r, ok := s.Routes[key]; ok {
 			r.More += n
@@ -84,7 +90,7 @@ func (c *Conn) nameOf(index int) string {
 // readRoute reads a route. It is ours by its protocol, or because it leads to a device of ours and not the kernel itself put
 // it there. Its device has a name only when it is one of ours.
 func readRoute(r netlink.Route, ours map[int]string) found {
-	one := found{route: r, key: RouteKey{Dst: prefixOf(r.Dst), Metric: r.Priority}}
+	one := found{route: r, key: RouteKey{Dst: prefixOf(r.Dst), Metric: wantedMetric(r)}, metric: r.Priority}
 	if r.Tos != 0 || !one.key.Dst.IsValid() {
 		return found{}
 	}

@@ -23,6 +23,8 @@ type Op struct {
 	Key    RouteKey
 	Route  Route
 
+	RouteWas Route // RouteSet: what it takes the place of; its Type is empty for nothing
+
 	PeerKey WGKey
 	Peer    WGPeer       // PeerSet: as it shall be; without Endpoint where the kernel is to keep the one it has
 	PeerWas WGPeer       // PeerSet: as it is

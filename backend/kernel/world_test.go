@@ -131,7 +131,7 @@ func underlay(f subnet.Family, i int) netip.Addr {
 
 // replaced marks an Op as one on a key that is ours.
 func replaced(op kernel.Op) kernel.Op {
-	op.Replace = true
+	op.Replace, op.RouteWas.Ours = true, true
 	return op
 }
 

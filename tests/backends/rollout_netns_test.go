@@ -38,7 +38,7 @@ func TestABackendIsRolledOutNodeByNodeWithoutLoss(t *testing.T) {
 				}
 				w.settle()
 				t.Logf("all nodes have %s %v after the first restart", next.kind, time.Since(begin).Round(10*time.Millisecond))
-				w.stop(streams, raced)
+				w.stop(streams)
 				w.onlyDevicesOf(next)
 			}
 		})

@@ -26,7 +26,7 @@ func TestNothingOfThePodsCanBeReadOnTheUnderlay(t *testing.T) {
 	seen = w.watchTheClear()
 	streams := w.traffic()
 	nstest.Eventually(t, patience, func() error { return seen.atLeast(100) })
-	w.stop(streams, nothing)
+	w.stop(streams)
 	seen.none(100)
 }
 
@@ -48,7 +48,7 @@ func TestWireGuardOutlivesItsAgent(t *testing.T) {
 		a.restart(of(subnet.WireGuard))
 		nstest.Eventually(t, patience, a.atRest)
 	}
-	w.stop(streams, nothing)
+	w.stop(streams)
 	if ops := a.done(); len(ops) > 0 {
 		t.Errorf("a restarted agent writes %v", ops)
 	}
