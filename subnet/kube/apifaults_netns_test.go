@@ -33,7 +33,7 @@ func testL02(w *world) {
 	isNodes := func(r apiserver.Request) bool { return strings.HasPrefix(r.Path, "/api/v1/nodes") }
 	w.api.Proxy.Requests(isNodes)
 	s := w.source("n1")
-	w.peers(s, 10*time.Second, "n2 10.244.2.0/24 192.168.50.2 0a:00:00:00:00:02")
+	w.peers(s, back, "n2 10.244.2.0/24 192.168.50.2 0a:00:00:00:00:02")
 	for _, r := range w.api.Proxy.Requests(isNodes) {
 		if !strings.Contains(r.Accept, "application/vnd.kubernetes.protobuf") {
 			w.Errorf("not asked for protobuf: %+v", r)
@@ -42,7 +42,7 @@ func testL02(w *world) {
 			w.Errorf("not a streaming list: %+v", r)
 		}
 	}
-	nstest.Eventually(w, 10*time.Second, func() error { // it comes by a request of its own
+	nstest.Eventually(w, back, func() error { // it comes by a request of its own
 		if snap, _ := s.Snapshot(); snap.ClusterID == "" {
 			return errors.New("the cluster has no name yet")
 		}
@@ -54,7 +54,7 @@ func testL02(w *world) {
 			`{"metadata":{"labels":{"beat":"%d"}},"status":{"conditions":[{"type":"Ready","status":"True","reason":"beat%d"}]}}`, i, i), "status")
 	}
 	w.patch("n2", string(types.MergePatchType), `{"metadata":{"annotations":{"`+string(flannelPrefix)+`public-ip":"192.168.50.9"}}}`)
-	w.peers(s, 2*time.Second, "n2 10.244.2.0/24 192.168.50.9 0a:00:00:00:00:02")
+	w.peers(s, back, "n2 10.244.2.0/24 192.168.50.9 0a:00:00:00:00:02")
 	if n := drain(s); n != 1 {
 		w.Errorf("%d changes for 20 heartbeats and one change, want 1", n)
 	}
@@ -76,12 +76,12 @@ func drain(s *kube.Source) int {
 func testL03(w *world) {
 	w.node("n1", "10.244.1.0/24", nil)
 	w.start("n1", announcement(ip1, mac1))
-	w.carries("n1", 10*time.Second, annotations(ip1, mac1))
-	w.cleared("n1", 5*time.Second)
+	w.carries("n1", back, annotations(ip1, mac1))
+	w.cleared("n1", back)
 	writes := func(r apiserver.Request) bool { return r.Method != http.MethodGet }
 	w.api.Proxy.Requests(writes)
 	again := w.start("n1", announcement(ip1, mac1))
-	w.peers(again.source, 5*time.Second)
+	w.peers(again.source, back)
 	again.announce <- announcement(ip1, mac1)
 	again.announce <- announcement(ip1, mac1) // the loop has taken the first by now
 	if got := w.api.Proxy.Requests(writes); len(got) != 0 {
@@ -90,24 +90,33 @@ func testL03(w *world) {
 }
 
 func testServerErrors(w *world) {
-	for _, code := range []int{http.StatusConflict, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable} {
-		name := fmt.Sprintf("err%d", code)
-		w.node(name, fmt.Sprintf("10.244.%d.0/24", code-400+1), nil)
-		var left atomic.Int32
-		left.Store(3)
-		w.api.Proxy.SetFault(func(rw http.ResponseWriter, r *http.Request) bool {
-			if r.Method != http.MethodPatch || left.Add(-1) < 0 {
-				return false
+	codes := []int{http.StatusConflict, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable}
+	left := map[string]*atomic.Int32{} // refusals that a Node has before it
+	nameOf := func(code int) string { return fmt.Sprintf("err%d", code) }
+	for _, code := range codes {
+		w.node(nameOf(code), fmt.Sprintf("10.244.%d.0/24", code-400+1), nil)
+		left[nameOf(code)] = new(atomic.Int32)
+		left[nameOf(code)].Store(3)
+	}
+	w.api.Proxy.SetFault(func(rw http.ResponseWriter, r *http.Request) bool {
+		for _, code := range codes {
+			if r.Method != http.MethodPatch || !strings.Contains(r.URL.Path, nameOf(code)) || left[nameOf(code)].Add(-1) < 0 {
+				continue
 			}
 			if code == http.StatusTooManyRequests {
 				rw.Header().Set("Retry-After", "1")
 			}
 			answer(rw, code)
 			return true
-		})
-		w.start(name, announcement(ip1, mac1))
-		w.Logf("%d three times: announced after %v", code, w.carries(name, 10*time.Second, annotations(ip1, mac1)))
-		if left.Load() >= 0 {
+		}
+		return false
+	})
+	for _, code := range codes {
+		w.start(nameOf(code), announcement(ip1, mac1))
+	}
+	for _, code := range codes {
+		w.Logf("%d three times: announced after %v", code, w.carries(nameOf(code), back, annotations(ip1, mac1)))
+		if left[nameOf(code)].Load() >= 0 {
 			w.Errorf("%d: the fault was not met", code)
 		}
 	}
@@ -121,7 +130,7 @@ func testServerErrors(w *world) {
 		return false
 	})
 	s := w.source("nobody")
-	nstest.Eventually(w, 20*time.Second, func() error {
+	nstest.Eventually(w, back, func() error {
 		if _, complete := s.Snapshot(); !complete {
 			return fmt.Errorf("not complete: %s", s.Reason())
 		}
@@ -141,25 +150,25 @@ func answer(w http.ResponseWriter, code int) {
 func testP05(w *world) {
 	w.node("n2", "10.244.2.0/24", annotations(ip2, mac2))
 	s := w.source("n1")
-	w.peers(s, 10*time.Second, "n2 10.244.2.0/24 192.168.50.2 0a:00:00:00:00:02")
+	w.peers(s, back, "n2 10.244.2.0/24 192.168.50.2 0a:00:00:00:00:02")
 	w.api.Proxy.Close()
 	w.remove("n2")
 	w.node("n2", "10.244.3.0/24", annotations(ip3, mac3))
 	w.api.Proxy.Open()
-	w.Logf("the new n2 is there after %v", w.peers(s, 3*time.Second, "n2 10.244.3.0/24 192.168.50.3 0a:00:00:00:00:03"))
+	w.Logf("the new n2 is there after %v", w.peers(s, back, "n2 10.244.3.0/24 192.168.50.3 0a:00:00:00:00:03"))
 }
 
 func testP13(w *world) {
 	w.node("b", "10.244.2.0/24", annotations(ip2, mac2))
 	s := w.source("n1")
-	w.peers(s, 10*time.Second, "b 10.244.2.0/24 192.168.50.2 0a:00:00:00:00:02")
+	w.peers(s, back, "b 10.244.2.0/24 192.168.50.2 0a:00:00:00:00:02")
 	before, _ := s.Snapshot()
 	if before.ClusterID == "" || s.Reason() != "" {
 		w.Errorf("cluster %q, reason %q", before.ClusterID, s.Reason())
 	}
 	w.api.Proxy.Close()
 	began := time.Now()
-	nstest.Eventually(w, 5*time.Second, func() error {
+	nstest.Eventually(w, back, func() error {
 		if since, stale := s.Stale(); !stale || !strings.Contains(s.Reason(), "not reachable") || since.Before(began.Add(-time.Second)) {
 			return fmt.Errorf("stale %v since %v: %s", stale, since, s.Reason())
 		}
@@ -174,7 +183,7 @@ func testP13(w *world) {
 		w.Errorf("the view changed during the outage: %v", during.Peers)
 	}
 	w.api.Proxy.Open()
-	w.Logf("converged %v after the outage", w.peers(s, 5*time.Second, "c 10.244.3.0/24 192.168.50.3 0a:00:00:00:00:03"))
+	w.Logf("converged %v after the outage", w.peers(s, back, "c 10.244.3.0/24 192.168.50.3 0a:00:00:00:00:03"))
 	if _, stale := s.Stale(); stale {
 		w.Error("still stale after the outage")
 	}
@@ -206,12 +215,12 @@ func testStaleList(w *world) {
 		return true
 	})
 	s := w.source("n1")
-	w.peers(s, 10*time.Second, "c 10.244.3.0/24 192.168.50.3 0a:00:00:00:00:03")
+	w.peers(s, back, "c 10.244.3.0/24 192.168.50.3 0a:00:00:00:00:03")
 	if lists.Load() != 1 {
 		w.Errorf("%d lists, want 1", lists.Load())
 	}
 	w.api.Proxy.SetFault(noStreaming)
-	w.peers(w.source("n1"), 10*time.Second, "c 10.244.3.0/24 192.168.50.3 0a:00:00:00:00:03") // a real list, in protobuf
+	w.peers(w.source("n1"), back, "c 10.244.3.0/24 192.168.50.3 0a:00:00:00:00:03") // a real list, in protobuf
 }
 
 // noStreaming makes the server one that knows no streaming lists.
@@ -236,10 +245,10 @@ func (w *world) list() []byte {
 func testX03(w *world) {
 	w.node("n1", "10.244.1.0/24", nil)
 	w.start("n1", announcement(ip1, mac1))
-	w.carries("n1", 10*time.Second, annotations(ip1, mac1))
-	w.cleared("n1", 5*time.Second)
+	w.carries("n1", back, annotations(ip1, mac1))
+	w.cleared("n1", back)
 	w.patch("n1", string(types.MergePatchType), `{"metadata":{"annotations":{"secret":"hunter2","`+string(flannelPrefix)+`public-ip":"10.66.6.6"}}}`)
-	w.carries("n1", 2*time.Second, annotations(ip1, mac1))
+	w.carries("n1", back, annotations(ip1, mac1))
 	if text := w.event("n1", "AnnotationsChanged", in(families()[0], "10.66.6.6")); strings.Contains(text, "hunter2") {
 		w.Errorf("X-07: the Event shows other annotations: %s", text)
 	}
@@ -269,9 +278,9 @@ func testTLS(w *world) {
 	}
 	direct := w.api.DirectKubeconfig()
 	s := run(kube.ClientOptions{KubeconfigFile: direct})
-	w.peers(s, 10*time.Second, "n2 10.244.2.0/24 192.168.50.2 0a:00:00:00:00:02")
+	w.peers(s, back, "n2 10.244.2.0/24 192.168.50.2 0a:00:00:00:00:02")
 	w.api.Stop()
-	nstest.Eventually(w, 10*time.Second, func() error {
+	nstest.Eventually(w, back, func() error {
 		if _, stale := s.Stale(); !stale {
 			return errors.New("not stale")
 		}
@@ -279,7 +288,7 @@ func testTLS(w *world) {
 	})
 	w.api.Resume()
 	w.patch("n2", string(types.MergePatchType), `{"metadata":{"annotations":{"`+string(flannelPrefix)+`public-ip":"192.168.50.9"}}}`)
-	w.Logf("the change came %v after the server was back", w.peers(s, 5*time.Second, "n2 10.244.2.0/24 192.168.50.9 0a:00:00:00:00:02"))
+	w.Logf("the change came %v after the server was back", w.peers(s, back, "n2 10.244.2.0/24 192.168.50.9 0a:00:00:00:00:02"))
 
 	text, err := os.ReadFile(direct)
 	if err != nil {
@@ -290,7 +299,7 @@ func testTLS(w *world) {
 		w.Fatal(err)
 	}
 	s = run(kube.ClientOptions{KubeconfigFile: strange})
-	nstest.Eventually(w, 10*time.Second, func() error {
+	nstest.Eventually(w, back, func() error {
 		if r := s.Reason(); !strings.Contains(r, "is not trusted") {
 			return errors.New(r)
 		}
@@ -331,7 +340,7 @@ func testProblems(w *world) {
 	w.node("good", "10.244.2.0/24", annotations(ip2, mac2))
 	w.node("plain", "10.244.3.0/24", nil)
 	s := w.source("n1")
-	w.peers(s, 10*time.Second, "good 10.244.2.0/24 192.168.50.2 0a:00:00:00:00:02")
+	w.peers(s, back, "good 10.244.2.0/24 192.168.50.2 0a:00:00:00:00:02")
 	snap, _ := s.Snapshot()
 	named := map[string]bool{}
 	for _, p := range snap.Problems {
@@ -352,7 +361,7 @@ func testProblems(w *world) {
 		w.patch(fmt.Sprintf("bad%d", i), string(types.MergePatchType), string(body))
 		want = append(want, fmt.Sprintf("bad%d 10.244.%d.0/24 %s %s", i, 100+i, ip, mac))
 	}
-	w.peers(s, 3*time.Second, append(want, "good 10.244.2.0/24 192.168.50.2 0a:00:00:00:00:02")...)
+	w.peers(s, back, append(want, "good 10.244.2.0/24 192.168.50.2 0a:00:00:00:00:02")...)
 	if snap, _ := s.Snapshot(); len(snap.Problems) != 0 {
 		w.Errorf("problems after the cure: %v", snap.Problems)
 	}
@@ -362,13 +371,13 @@ func testProblems(w *world) {
 func testDuel(w *world) {
 	w.node("n1", "10.244.1.0/24", nil)
 	a := w.start("n1", announcement(ip1, mac1))
-	w.carries("n1", 10*time.Second, annotations(ip1, mac1))
+	w.carries("n1", back, annotations(ip1, mac1))
 	patches := func(r apiserver.Request) bool {
 		return r.Method == http.MethodPatch && strings.HasPrefix(r.Path, "/api/v1/nodes/")
 	}
 	w.api.Proxy.Requests(patches)
 	b := w.start("n1", announcement(ip2, mac2))
-	nstest.Eventually(w, 10*time.Second, func() error { // the one that is slowed down first slows down the other
+	nstest.Eventually(w, back, func() error { // the one that is slowed down first slows down the other
 		if wantError(a, kube.ErrDuel) != nil {
 			return wantError(b, kube.ErrDuel)
 		}
@@ -390,7 +399,7 @@ func testK07(w *world) {
 	client := w.client()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	a := w.source("n1")
-	nstest.Eventually(w, 10*time.Second, func() error {
+	nstest.Eventually(w, back, func() error {
 		if snap, complete := a.Snapshot(); !complete || !snap.Self.Exists {
 			return fmt.Errorf("no node yet")
 		}
@@ -429,8 +438,8 @@ func testFlannelRole(w *world) {
 	defer allow(w.T, w.admin, ourRules()...)
 	w.node("n1", "10.244.1.0/24", map[string]string{string(flannelPrefix) + "node-public-ip": "nonsense"}) // an Event that is forbidden
 	a := w.start("n1", announcement(ip1, mac1))
-	w.carries("n1", 10*time.Second, annotations(ip1, mac1))
-	w.cleared("n1", 5*time.Second)
+	w.carries("n1", back, annotations(ip1, mac1))
+	w.cleared("n1", back)
 	if snap, complete := a.source.Snapshot(); !complete || snap.ClusterID != "" {
 		w.Errorf("complete=%v cluster=%q", complete, snap.ClusterID)
 	}
@@ -454,7 +463,7 @@ func (w *world) pod(name, node string) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: corev1.PodSpec{
 		NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none"}},
 	}}
-	nstest.Eventually(w, 10*time.Second, func() error { // the namespace is made by the server in the background
+	nstest.Eventually(w, back, func() error { // the namespace is made by the server in the background
 		_, err := w.admin.CoreV1().Pods("default").Create(w.Context(), pod, metav1.CreateOptions{})
 		return err
 	})
@@ -484,7 +493,7 @@ func (w *world) cleared(name string, within time.Duration) {
 func (w *world) event(node, reason, part string) string {
 	w.Helper()
 	text := ""
-	nstest.Eventually(w, 5*time.Second, func() error {
+	nstest.Eventually(w, back, func() error {
 		list, err := w.admin.CoreV1().Events("default").List(w.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err

@@ -48,7 +48,7 @@ func testRollOut(w *world) {
 		for _, f := range families() {
 			want.Endpoints[f] = subnet.Endpoint{PodCIDR: netip.MustParsePrefix(in(f, "10.244.1.0/24")), PublicIP: say.PublicIP[f], MAC: say.MAC[f]}
 		}
-		took := nstest.Eventually(w, 10*time.Second, func() error {
+		took := nstest.Eventually(w, 20*time.Second, func() error {
 			snap, _ := peer.Snapshot()
 			if len(snap.Peers) != 1 {
 				return fmt.Errorf("peers %+v, problems %v", snap.Peers, snap.Problems)
@@ -67,7 +67,7 @@ func testRollOut(w *world) {
 		if also != s.also || there != (s.also != "") || !typed || (kind == "") != (say.BackendType == subnet.Alloc) {
 			w.Errorf("step %d: the Node has %v", i, notes)
 		}
-		nstest.Eventually(w, 10*time.Second, func() error {
+		nstest.Eventually(w, 20*time.Second, func() error {
 			if self, _ := a.source.Snapshot(); self.Self.BackendType != say.BackendType || self.Self.Also != say.Also {
 				return fmt.Errorf("the node reads back %q and %s of itself", self.Self.BackendType, self.Self.Also)
 			}

@@ -72,7 +72,7 @@ func TestL01ManyNodesAreOneSnapshot(t *testing.T) {
 		}
 	}
 	t.Logf("500 changes in %v were %d snapshots", time.Since(began), builds)
-	nstest.Eventually(t, 10*time.Second, func() error {
+	nstest.Eventually(t, back, func() error {
 		snap, _ := s.Snapshot()
 		n := 0
 		for _, p := range snap.Peers {
