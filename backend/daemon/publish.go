@@ -141,6 +141,10 @@ func (p *publisher) render(ctx context.Context) error {
 
 // foreign complains of a CNI configuration that the runtime takes before ours.
 func (p *publisher) foreign() error {
+	odd, err := install.Odd(p.cfg.Paths.CNIConf)
+	if err == nil {
+		p.board.note("CNI configuration", strings.Join(odd, "; "))
+	}
 	names, err := install.Foreign(p.cfg.Paths.CNIConf)
 	if err != nil || len(names) == 0 {
 		return err

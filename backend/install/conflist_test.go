@@ -208,6 +208,41 @@ func TestC16ConfigurationsBeforeOursAreNamed(t *testing.T) {
 	}
 }
 
+func TestC16FilesThatShadowOursWithoutBeingAnotherNetworkAreTold(t *testing.T) {
+	s := newShelf(t)
+	for name, text := range map[string]string{
+		"00-multus.conf":       `{"name":"m","type":"multus","clusterNetwork":"/etc/cni/net.d/10-flannel.conflist"}`,
+		"05-broken.conflist":   `{"name":`,
+		"06-empty.conf":        `{"name":"x"}`,
+		"07-notes.txt":         `{`,
+		"08-istio.conflist":    `{"name":"cbr0","plugins":[{"type":"flannel"},{"type":"portmap"},{"type":"istio-cni"}]}`,
+		"09-flannel.conflist":  `{"name":"cbr0","plugins":[{"type":"flannel"},{"type":"tuning"}]}`,
+		"10-flannel.conf":      `{"name":"cbr0","type":"flannel","delegate":{"isDefaultGateway":true}}`,
+		ConflistName:           Builtin,
+		"11-flannel.conf":      `{"name":"cbr0","type":"flannel"}`,
+		"99-broken.conflist":   `{`,
+		"10-flannel.conf.save": `{"name":"cbr0","type":"flannel"}`,
+	} {
+		s.write(name, text, 0o644)
+	}
+	got, err := Odd(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"05-broken.conflist is no CNI configuration: a runtime may stop at it (containerd does) and have no network at all; mend or remove it",
+		"06-empty.conf is no CNI configuration: a runtime may stop at it (containerd does) and have no network at all; mend or remove it",
+		"09-flannel.conflist leads to this network and has no portmap, so that hostPorts are not served: the runtime takes it and not 10-flannel.conflist; remove it",
+		"10-flannel.conf leads to this network and has no portmap, so that hostPorts are not served: the runtime takes it and not 10-flannel.conflist; remove it",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("odd (-want +got):\n%s", d)
+	}
+	if got, err := Odd(filepath.Join(s.dir, "none")); got != nil || err != nil {
+		t.Errorf("a directory that is not there: %v, %v", got, err)
+	}
+}
+
 func TestAConflistOfAnotherBootIsRemovedAndNoOther(t *testing.T) {
 	for _, c := range []struct {
 		name, conflist string

@@ -16,6 +16,40 @@ import (
 // Foreign names the CNI configurations that a runtime takes before ours: it uses the first by name. Files that no runtime
 // loads do not count, nor does a meta-plugin that refers to us.
 func Foreign(dir string) ([]string, error) {
+	before, err := earlier(dir)
+	var out []string
+	for _, f := range before {
+		if loads(f.text) && !refersToUs(f.text) {
+			out = append(out, f.name)
+		}
+	}
+	return out, err
+}
+
+// Odd says what else is wrong with the configurations before ours, a sentence each: those that no runtime can load, and those of
+// this very network that an earlier flannel has left, which lack the chain that hostPorts need.
+func Odd(dir string) ([]string, error) {
+	before, err := earlier(dir)
+	var out []string
+	for _, f := range before {
+		switch {
+		case !loads(f.text):
+			out = append(out, f.name+" is no CNI configuration: a runtime may stop at it (containerd does) and have no network at all; mend or remove it")
+		case lacksPorts(f.text):
+			out = append(out, f.name+" leads to this network and has no portmap, so that hostPorts are not served: the runtime takes it and not "+ConflistName+"; remove it")
+		}
+	}
+	return out, err
+}
+
+// configuration is a file of the CNI configuration directory.
+type configuration struct {
+	name string
+	text []byte
+}
+
+// earlier reads the files that a runtime looks at before ours. One that cannot be read is left out: it may be gone by now.
+func earlier(dir string) ([]configuration, error) {
 	entries, err := os.ReadDir(dir) // sorted by name, as runtimes sort
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -23,7 +57,7 @@ func Foreign(dir string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list CNI configurations: %w", err)
 	}
-	var out []string
+	var out []configuration
 	for _, e := range entries {
 		if e.Name() >= ConflistName {
 			break
@@ -31,11 +65,22 @@ func Foreign(dir string) ([]string, error) {
 		if e.IsDir() || !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
 			continue
 		}
-		if data, err := os.ReadFile(filepath.Join(dir, e.Name())); err == nil && loads(data) && !refersToUs(data) {
-			out = append(out, e.Name())
+		if data, err := os.ReadFile(filepath.Join(dir, e.Name())); err == nil {
+			out = append(out, configuration{e.Name(), data})
 		}
 	}
 	return out, nil
+}
+
+// isOurs reports whether the first plugin of a configuration is ours: no meta-plugin that refers to us.
+func isOurs(data []byte) bool {
+	var c struct {
+		Type    string `json:"type"`
+		Plugins []struct {
+			Type string `json:"type"`
+		} `json:"plugins"`
+	}
+	return json.Unmarshal(data, &c) == nil && (c.Type == Shim || len(c.Plugins) > 0 && c.Plugins[0].Type == Shim)
 }
 
 // loads reports whether a runtime would take the text for a configuration.
