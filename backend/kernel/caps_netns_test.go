@@ -73,7 +73,7 @@ func planeOnce(t *testing.T, want kernel.State) error {
 	}
 	select {
 	case <-changes.Ours:
-	case <-time.After(2 * time.Second):
+	case <-time.After(20 * time.Second):
 		return errors.New("the watch is silent")
 	}
 	have, err = conn.Dump(t.Context())

@@ -104,7 +104,7 @@ func TestAWatchTellsOfOursAndOfTheHostAndEndsWithoutALeak(t *testing.T) {
 		meddle()
 		select {
 		case <-ch:
-		case <-time.After(2 * time.Second):
+		case <-time.After(20 * time.Second):
 			t.Errorf("%s is not told", what)
 		}
 	}
@@ -120,7 +120,7 @@ func TestAWatchTellsOfOursAndOfTheHostAndEndsWithoutALeak(t *testing.T) {
 	told("a route of the host", changes.Host, func() { host.IP("route add 10.9.0.0/16 via 192.168.50.2") })
 	told("a policy rule", changes.Host, func() { host.IP("rule add from 10.1.0.0/16 lookup 100") })
 	cancel()
-	nstest.Eventually(t, 5*time.Second, func() error {
+	nstest.Eventually(t, 20*time.Second, func() error {
 		if n := runtime.NumGoroutine(); n > goroutines {
 			return errors.New("goroutines of the watch live on")
 		}
@@ -143,7 +143,7 @@ func TestPodsThatComeAndGoWakeNobody(t *testing.T) {
 			return true
 		}
 	}
-	nstest.Eventually(t, 5*time.Second, func() error {
+	nstest.Eventually(t, 20*time.Second, func() error {
 		if !quiet() {
 			return errors.New("not quiet")
 		}

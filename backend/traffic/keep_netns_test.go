@@ -57,8 +57,8 @@ func keep(t *testing.T, ns *nstest.NS, c Config) (right func() error) {
 		}
 		return nil
 	}
-	nstest.Eventually(t, 5*time.Second, right)
-	nstest.Eventually(t, 5*time.Second, func() error { return listened(ns) })
+	nstest.Eventually(t, 20*time.Second, right)
+	nstest.Eventually(t, 20*time.Second, func() error { return listened(ns) })
 	return right
 }
 

@@ -172,7 +172,7 @@ func TestX02OnlyAnnouncedPeersMayEncapsulate(t *testing.T) {
 		arrived := func() int {
 			return capture.Count(func(frame []byte) bool { return port(frame) == echoPort && strings.HasSuffix(string(frame), "evil") })
 		}
-		nstest.Eventually(t, 5*time.Second, func() error {
+		nstest.Eventually(t, 20*time.Second, func() error {
 			intrude()
 			if arrived() == 0 {
 				return fmt.Errorf("the intruder's packet does not arrive without anti-spoofing: the test shows nothing")

@@ -36,7 +36,7 @@ func TestEventsThatWereLostPokeAllTheSame(t *testing.T) {
 	var pokes atomic.Int32
 	done := make(chan error, 1)
 	go func() { done <- hear(file, func() { pokes.Add(1) }) }()
-	nstest.Eventually(t, 5*time.Second, func() error {
+	nstest.Eventually(t, 20*time.Second, func() error {
 		if pokes.Load() == 0 {
 			return context.DeadlineExceeded
 		}

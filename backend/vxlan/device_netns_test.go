@@ -346,7 +346,7 @@ func TestI13ALocalNetworkInTheWayIsNamedAndTheOtherPeersWork(t *testing.T) {
 			t.Errorf("somebody else's route was changed: %s", after)
 		}
 		third := c.nodes[2].podAddrs()[0].Addr()
-		nstest.Eventually(t, 5*time.Second, func() error { return a.pod.CanPing(third) })
+		nstest.Eventually(t, 20*time.Second, func() error { return a.pod.CanPing(third) })
 		a.IP(f.in("link del docker0"))
 		a.sync()
 		c.reach(a, 5*time.Second)

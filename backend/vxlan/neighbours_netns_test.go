@@ -37,8 +37,8 @@ func TestL06FifteenHundredPeersOfTwoFamiliesFillNoNeighbourTable(t *testing.T) {
 	// Everybody else still finds neighbours: the pods of the peer that is there, and a stranger on the underlay.
 	c.reachAll(5 * time.Second)
 	stranger := c.fabric.Add()
-	nstest.Eventually(t, 5*time.Second, func() error { return a.CanPing(c.fabric.Addr(3)) })
-	nstest.Eventually(t, 5*time.Second, func() error { return stranger.CanPing(c.fabric.Addr6(1)) })
+	nstest.Eventually(t, 20*time.Second, func() error { return a.CanPing(c.fabric.Addr(3)) })
+	nstest.Eventually(t, 20*time.Second, func() error { return stranger.CanPing(c.fabric.Addr6(1)) })
 }
 
 // distant is a peer that is not there.

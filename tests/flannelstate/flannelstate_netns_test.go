@@ -125,7 +125,7 @@ func TestTwoFlannelsTalkAndAreJudgedAsFlannels(t *testing.T) {
 			}
 		}
 		for _, f := range l.Families() {
-			nstest.Eventually(t, 5*time.Second, func() error { return pods[0].CanPing(lane.PodCIDR(f, 2).Addr().Next().Next()) })
+			nstest.Eventually(t, 20*time.Second, func() error { return pods[0].CanPing(lane.PodCIDR(f, 2).Addr().Next().Next()) })
 		}
 	}
 }

@@ -64,7 +64,7 @@ func TestAPodReachesItsNodeAndBeyond(t *testing.T) {
 	f.Nodes[1].IP("route add 10.244.1.0/24 via " + f.Addr(1).String())
 	f.Nodes[1].IP("route add fd00:244:1::/64 via " + f.Addr6(1).String())
 	for _, dst := range []netip.Addr{netip.MustParseAddr("10.244.1.1"), f.Addr(2), f.Addr6(2)} {
-		Eventually(t, 5*time.Second, func() error { return pod.CanPing(dst) })
+		Eventually(t, 20*time.Second, func() error { return pod.CanPing(dst) })
 	}
 }
 
