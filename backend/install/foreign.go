@@ -27,7 +27,7 @@ func Foreign(dir string) ([]string, error) {
 }
 
 // Odd says what else is wrong with the configurations before ours, a sentence each: those that no runtime can load, and those of
-// this very network that an earlier flannel has left, which lack the chain that hostPorts need.
+// this very network that lack a link of the chain, as an early flannel has left them.
 func Odd(dir string) ([]string, error) {
 	before, err := earlier(dir)
 	var out []string
@@ -72,15 +72,17 @@ func earlier(dir string) ([]configuration, error) {
 	return out, nil
 }
 
-// isOurs reports whether the first plugin of a configuration is ours: no meta-plugin that refers to us.
-func isOurs(data []byte) bool {
+// lacksPorts reports whether a configuration has our plugin as its first, and none that serves hostPorts.
+func lacksPorts(data []byte) bool {
 	var c struct {
-		Type    string `json:"type"`
-		Plugins []struct {
-			Type string `json:"type"`
-		} `json:"plugins"`
+		Type    string   `json:"type"`
+		Plugins []plugin `json:"plugins"`
 	}
-	return json.Unmarshal(data, &c) == nil && (c.Type == Shim || len(c.Plugins) > 0 && c.Plugins[0].Type == Shim)
+	if json.Unmarshal(data, &c) != nil {
+		return false
+	}
+	serves := slices.ContainsFunc(c.Plugins, func(p plugin) bool { return p.Type == "portmap" })
+	return !serves && (c.Type == Shim || len(c.Plugins) > 0 && c.Plugins[0].Type == Shim)
 }
 
 // loads reports whether a runtime would take the text for a configuration.
