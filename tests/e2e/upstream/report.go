@@ -33,6 +33,7 @@ type Selection struct {
 	procs string // how many specs at a time: most wait more than they work
 	left  []reason
 	lane  lane.Lane
+	note  string // what the page says beside the totals
 }
 
 // Network is all that concerns the network, on a cluster of a lane.
@@ -40,9 +41,12 @@ func Network(l lane.Lane) Selection {
 	return Selection{Verb: "upstream", title: "Kubernetes' own network specs", short: "[sig-network]", focus: `[sig-network]`, procs: "6", left: leftOut(l), lane: l}
 }
 
-// Netpol is NetworkPolicy. Each spec asks 81 pairs of pods on several ports. Pods speak SCTP by cmd/sctp.
+// Netpol is NetworkPolicy. Each spec asks 81 pairs of pods on several ports.
 func Netpol(l lane.Lane) Selection {
-	return Selection{Verb: "netpol", title: "Kubernetes' own specs of NetworkPolicy", short: "Netpol", focus: "[sig-network] Netpol", procs: "4", lane: l}
+	return Selection{
+		Verb: "netpol", title: "Kubernetes' own specs of NetworkPolicy", short: "Netpol", focus: "[sig-network] Netpol", procs: "4", lane: l,
+		note: "The kernel has no SCTP sockets, so pods speak SCTP over raw ones (tests/e2e/cmd/sctp): the first two packets of an association.",
+	}
 }
 
 // File is the name of the page with the results. That of IPv4 has no lane in it, being the first there was.

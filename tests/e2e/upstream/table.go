@@ -22,12 +22,12 @@ func table(of Selection, specs []spec) string {
 	fmt.Fprintf(&out, `# %s
 
 Written by `+"`%s`"+`: Kubernetes %s's e2e.test with `+"`--provider=local`"+` on a kubeadm cluster of three nodes with %s.
-
+%s
 | | passed | failed | skipped |
 |---|---|---|---|
 | %s [Conformance] | %d | %d | %d |
 | %s, all | %d | %d | %d |
-`, of.title, of.command(), artifacts.KubernetesVersion, families(of.lane), of.short, conf.passed, conf.failed, conf.skipped, of.short, all.passed, all.failed, all.skipped)
+`, of.title, of.command(), artifacts.KubernetesVersion, families(of.lane), line(of.note), of.short, conf.passed, conf.failed, conf.skipped, of.short, all.passed, all.failed, all.skipped)
 	for _, section := range []struct{ state, title, column string }{
 		{"failed", "Failed", "why"}, {"passed", "Passed", "time"}, {"skipped", "Skipped", "why"},
 	} {
@@ -39,6 +39,14 @@ Written by `+"`%s`"+`: Kubernetes %s's e2e.test with `+"`--provider=local`"+` on
 		}
 	}
 	return out.String()
+}
+
+// line is a text as a line of its own, if there is one.
+func line(text string) string {
+	if text == "" {
+		return ""
+	}
+	return text + "\n"
 }
 
 // families says what a lane's clusters have.

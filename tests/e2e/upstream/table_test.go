@@ -3,9 +3,11 @@ package upstream
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/weft-cni/weft/tests/e2e/artifacts"
 	"github.com/weft-cni/weft/tests/lane"
 )
 
@@ -37,6 +39,20 @@ func TestAReportBecomesOneLineForEachNetworkSpec(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestAPageSaysHowItWasMade(t *testing.T) {
+	const netpol = "# Kubernetes' own specs of NetworkPolicy\n\nWritten by `make e2e-netpol`: Kubernetes " + artifacts.KubernetesVersion +
+		"'s e2e.test with `--provider=local` on a kubeadm cluster of three nodes with IPv4.\n" +
+		"The kernel has no SCTP sockets, so pods speak SCTP over raw ones (tests/e2e/cmd/sctp): the first two packets of an association.\n\n| |"
+	if got := table(Netpol(lane.IPv4), nil); !strings.HasPrefix(got, netpol) {
+		t.Errorf("the page begins\n%s", got)
+	}
+	const network = "Written by `WEFT_LANE=ipv6 make e2e-upstream`: Kubernetes " + artifacts.KubernetesVersion +
+		"'s e2e.test with `--provider=local` on a kubeadm cluster of three nodes with IPv6 alone.\n\n| |"
+	if got := table(Network(lane.IPv6), nil); !strings.Contains(got, network) {
+		t.Errorf("the page begins\n%s", got)
 	}
 }
 
