@@ -32,8 +32,8 @@ type Resolved struct {
 // better place in it than any other, so that all nodes decide alike whatever order the Nodes came in:
 //   - pod CIDRs that are equal or overlap: the older Node has it (then the lower name), the younger is left out.
 //   - one MAC at two public IPs: likewise, since the kernel's forwarding table has one destination for a MAC.
-//   - one WireGuard key: likewise, since a key has one address and one range; but a machine that came back under another name has
-//     both key and addresses of its old Node, and then it is the younger Node that is alive.
+//   - one WireGuard key: likewise, since a key has one address and one range. That also holds for a Node that announces the addresses
+//     of the other besides: anybody can copy those. A machine that came back under another name makes itself a new key.
 //   - a public IP that is another Node's address by now: see current.
 //   - one public IP otherwise: both stay, and both are reported. The address of a machine that is gone is soon another's, and then
 //     it is the younger Node that is alive.
@@ -143,21 +143,10 @@ func (r *resolver) index(peers []subnet.Peer) {
 func (r *resolver) indexKeys(peers []subnet.Peer) {
 	r.keys = map[subnet.Key]subnet.Peer{}
 	for _, p := range peers {
-		if first, there := r.keys[p.Key]; !p.Key.IsZero() && (!there || sameAddresses(first, p)) {
+		if _, there := r.keys[p.Key]; !p.Key.IsZero() && !there {
 			r.keys[p.Key] = p
 		}
 	}
-}
-
-func sameAddresses(a, b subnet.Peer) bool {
-	one := false
-	for _, f := range subnet.Families() {
-		if a.Endpoints[f].PublicIP != b.Endpoints[f].PublicIP {
-			return false
-		}
-		one = one || a.Endpoints[f].PublicIP.IsValid()
-	}
-	return one
 }
 
 // lock takes WireGuard from a peer whose key is another's. Of one that speaks nothing better nothing is left: what is meant

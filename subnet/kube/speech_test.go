@@ -57,8 +57,8 @@ func TestOneWireGuardKeyIsOneNodes(t *testing.T) {
 		"two clones":             {[]Claim{wireGuard("b", 1, "10.244.2.0/24", 2, 2), wireGuard("c", 2, "10.244.3.0/24", 3, 2), wireGuard("d", 3, "10.244.4.0/24", 4, 2)}, "b wireguard keyed; ! b; ! c yields; ! d yields"},
 		"a clone of the own":     {[]Claim{wireGuard("b", 11, "10.244.2.0/24", 2, 1)}, "! b yields; ! self"},
 		"the own is the clone":   {[]Claim{wireGuard("b", 1, "10.244.2.0/24", 2, 1)}, "! b; ! self yields"},
-		"a machine renamed":      {[]Claim{wireGuard("old", 1, "10.244.2.0/24", 2, 2), wireGuard("new", 2, "10.244.3.0/24", 2, 2)}, "new wireguard keyed; ! new; ! old yields"},
-		"the own was renamed":    {[]Claim{wireGuard("old", 1, "10.244.2.0/24", 1, 1)}, "! old yields; ! self"},
+		"a machine renamed":      {[]Claim{wireGuard("old", 1, "10.244.2.0/24", 2, 2), wireGuard("new", 2, "10.244.3.0/24", 2, 2)}, "old wireguard keyed; ! new yields; ! old"},
+		"the own was renamed":    {[]Claim{wireGuard("old", 1, "10.244.2.0/24", 1, 1)}, "! old; ! self yields"},
 		"a clone on its way out": {[]Claim{wireGuard("b", 1, "10.244.2.0/24", 2, 2), also(wireGuard("c", 2, "10.244.3.0/24", 3, 2), subnet.HostGW)}, "b wireguard keyed; c host-gw; ! b; ! c yields"},
 	} {
 		v := viewOf(c.claims...)
@@ -70,6 +70,30 @@ func TestOneWireGuardKeyIsOneNodes(t *testing.T) {
 		s := subnet.Snapshot{Self: subnet.Self{Name: "self"}, Problems: r.Problems}
 		if got := YieldsKey(s, subnet.Key{1}); got != strings.Contains(c.want, "self yields") || YieldsKey(s, subnet.Key{2}) {
 			t.Errorf("%s: yields %t", name, got)
+		}
+	}
+}
+
+// Annotations are anybody's to copy: who announces another node's key, address and all takes nothing of it.
+func TestACopiedKeyStaysWithTheNodeThatHadItFirst(t *testing.T) {
+	victim := wireGuard("victim", 1, "10.244.2.0/24", 2, 2)
+	victim.Addrs = []netip.Addr{victim.Peer.Endpoints[0].PublicIP}
+	for name, copied := range map[string]func(c *Claim){
+		"the key alone":                func(c *Claim) { c.Peer.Endpoints[0].PublicIP = netip.MustParseAddr("192.168.50.9") },
+		"the address, too":             func(*Claim) {},
+		"with an overwrite annotation": func(c *Claim) { c.Told[0] = true },
+		"with the kubelet's address":   func(c *Claim) { c.Addrs = victim.Addrs },
+	} {
+		thief := wireGuard("a-thief", 2, "10.244.3.0/24", 2, 2)
+		copied(&thief)
+		for _, claims := range [][]Claim{{victim, thief}, {thief, victim}} {
+			r := Resolve(viewOf(claims...))
+			if got, want := speaks(r), "victim wireguard keyed; ! a-thief yields; ! victim"; got != want {
+				t.Errorf("%s:\ngot  %s\nwant %s", name, got, want)
+			}
+			if len(r.Peers) == 1 && r.Peers[0] != victim.Peer {
+				t.Errorf("%s: the victim is %+v", name, r.Peers[0])
+			}
 		}
 	}
 }
@@ -124,8 +148,7 @@ func TestEveryNodeOfARandomClusterDecidesAlikeWhoHasAKey(t *testing.T) {
 		}
 		byAge := slices.SortedFunc(slices.Values(claims), func(a, b Claim) int { return older(a.Peer, b.Peer) })
 		for _, c := range byAge {
-			first, there := holder[c.Peer.Key]
-			if !there || first.Peer.Endpoints[0].PublicIP == c.Peer.Endpoints[0].PublicIP {
+			if _, there := holder[c.Peer.Key]; !there {
 				holder[c.Peer.Key] = c
 			}
 		}
