@@ -37,6 +37,9 @@ const (
 	agentUser  = "system:serviceaccount:kube-flannel:flannel"
 )
 
+// patience is how long a server may take to start, in a virtual machine that is emulated, too.
+const patience = 5 * time.Minute
+
 // API is a running API server.
 type API struct {
 	URL        string // of the proxy, on loopback
@@ -100,7 +103,7 @@ func (a *API) Resume() {
 		a.t.Fatal(err)
 	}
 	a.server = server
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for {
 		err := a.ready(ctx)

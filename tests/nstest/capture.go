@@ -49,6 +49,9 @@ func (c *Capture) Frames() [][]byte {
 	return append([][]byte(nil), c.frames...)
 }
 
+// Stop ends it before the test ends.
+func (c *Capture) Stop() { c.file.Close() }
+
 // Count counts the collected frames that match.
 func (c *Capture) Count(match func(frame []byte) bool) int {
 	count := 0

@@ -1,10 +1,12 @@
 package reliability
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,7 +66,47 @@ func (b *Bench) RollOut(backend string, restart bool) (time.Duration, error) {
 		return took, fmt.Errorf("after the roll-out of %s: %w", backend, err)
 	}
 	b.T.Logf("nothing but %s is left after %v", backend, took)
+	if f, err := formOf(backend); err != nil || f.Type == "wireguard" {
+		return took, errors.Join(err, b.sealed())
+	}
 	return took, nil
+}
+
+// sealed wants nothing of what pods send to pods to be readable on the underlay, plain or in a tunnel that hides nothing: no frame
+// has the addresses of two pods side by side. Traffic has to flow.
+func (b *Bench) sealed() error {
+	const enough = 100
+	for _, n := range b.Nodes {
+		c := n.NS.Capture(n.Link)
+		_, err := await(func() error {
+			if seen := len(c.Frames()); seen < enough {
+				return fmt.Errorf("%d frames at %s, too few to judge by", seen, n.Name)
+			}
+			return nil
+		}, patience)
+		c.Stop()
+		if err != nil {
+			return err
+		}
+		if readable := c.Count(b.isReadable); readable > 0 {
+			return fmt.Errorf("%d of %d frames at %s can be read", readable, len(c.Frames()), n.Name)
+		}
+	}
+	return nil
+}
+
+func (b *Bench) isReadable(frame []byte) bool {
+	for _, f := range b.Lane.Families() {
+		for _, from := range b.Nodes {
+			for _, to := range b.Nodes {
+				pair := slices.Concat(from.PodIPs[f].AsSlice(), to.PodIPs[f].AsSlice())
+				if from != to && bytes.Contains(frame, pair) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 func (b *Bench) reconfigure(n *Node, restart bool) error {

@@ -15,8 +15,9 @@ import (
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
-// patience is how long the bench waits for anything before it gives up: bounds of the product are asserted apart from it.
-const patience = time.Minute
+// patience is how long the bench waits for anything before it gives up, in a virtual machine that is emulated, too: bounds of the
+// product are asserted apart from it.
+const patience = 3 * time.Minute
 
 // Bench is a cluster: nodes on a switch, a pod on each, and a host outside, behind a router that knows no pod.
 type Bench struct {
