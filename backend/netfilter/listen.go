@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	attrTable   = 1 // NFTA_TABLE_NAME, NFTA_CHAIN_TABLE, NFTA_RULE_TABLE, ...: always the table's name
+	attrTable   = unix.NFTA_TABLE_NAME // and NFTA_CHAIN_TABLE, NFTA_RULE_TABLE, ...: always the table's name
 	listenGroup = 1 << (unix.NFNLGRP_NFTABLES - 1)
 	listenRetry = time.Second // between two attempts to listen
 )
@@ -22,6 +22,7 @@ type Change struct {
 	Lost  bool   // changes came faster than they were read, or were made before anybody listened: there may be any number
 	End   bool   // the transaction to which the changes since the last End belong is complete
 	Table string // "family name"
+	Chain string // of a change to a chain or a rule
 	Kind  uint16 // unix.NFT_MSG_NEWRULE, ...
 	Data  []byte // the message, for what else is in it; valid during the call only
 }
@@ -85,13 +86,28 @@ func parseChange(m syscall.NetlinkMessage) (c Change, ok bool) {
 	}
 	family := map[byte]string{unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6",
 		unix.NFPROTO_ARP: "arp", unix.NFPROTO_NETDEV: "netdev", unix.NFPROTO_BRIDGE: "bridge"}[m.Data[0]]
+	c = Change{Kind: m.Header.Type & 0xff, Data: m.Data}
+	chain := chainAttr(c.Kind)
 	attributes(m.Data[nfgenmsgLen:], func(kind uint16, _, payload []byte) bool {
-		if kind != attrTable {
-			return true
-		}
 		name, _, _ := bytes.Cut(payload, []byte{0})
-		c, ok = Change{Table: family + " " + string(name), Kind: m.Header.Type & 0xff, Data: m.Data}, true
-		return false
+		switch kind {
+		case attrTable:
+			c.Table, ok = family+" "+string(name), true
+		case chain:
+			c.Chain = string(name)
+		}
+		return !ok || chain != 0 && c.Chain == ""
 	})
 	return c, ok
+}
+
+// chainAttr is the attribute with the chain's name in messages that have one.
+func chainAttr(kind uint16) uint16 {
+	switch kind {
+	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
+		return unix.NFTA_CHAIN_NAME
+	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
+		return unix.NFTA_RULE_CHAIN
+	}
+	return 0
 }

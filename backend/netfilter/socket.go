@@ -52,12 +52,14 @@ func (r request) bytes() []byte {
 	return b
 }
 
-// ask sends a request and calls f for each message of the answer, until the kernel says that it is complete.
+// ask sends a request and calls f for each message of the answer, until the kernel says that it is complete. The error is EINTR
+// when what is listed changed meanwhile.
 func ask(file *os.File, r request, f func(syscall.NetlinkMessage) error) error {
 	if _, err := file.Write(r.bytes()); err != nil {
 		return err
 	}
 	buf := make([]byte, 1<<16)
+	interrupted := false
 	for {
 		n, err := file.Read(buf)
 		if err != nil {
@@ -68,10 +70,13 @@ func ask(file *os.File, r request, f func(syscall.NetlinkMessage) error) error {
 			return err
 		}
 		for _, m := range messages {
-			switch m.Header.Type {
-			case unix.NLMSG_DONE:
+			interrupted = interrupted || m.Header.Flags&unix.NLM_F_DUMP_INTR != 0
+			switch {
+			case m.Header.Type == unix.NLMSG_DONE && interrupted:
+				return unix.EINTR
+			case m.Header.Type == unix.NLMSG_DONE:
 				return nil
-			case unix.NLMSG_ERROR: // with code 0 it is the acknowledgement
+			case m.Header.Type == unix.NLMSG_ERROR: // with code 0 it is the acknowledgement
 				return netlinkError(m.Data)
 			}
 			if err := f(m); err != nil {

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/weft-cni/weft/backend/netfilter"
 )
 
 // Count is what one policy denied in one direction.
@@ -24,7 +26,7 @@ func (m *Manager) Counters(ctx context.Context) ([]Count, error) {
 	if r == nil || r.Empty() {
 		return nil, nil
 	}
-	text, err := m.list(ctx, "counters", "table", "inet", TableName)
+	text, err := m.host.List(ctx, "counters", "table", "inet", TableName)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +50,7 @@ func counts(r Ruleset, text string) ([]Count, error) {
 	for _, c := range r.Counters {
 		byName[c.Name] = c
 	}
-	err := objects(text, func(kind string, o object) {
+	err := netfilter.Objects(text, func(kind string, o netfilter.Object) {
 		c, ours := byName[o.Name]
 		if kind != "counter" || !ours {
 			return

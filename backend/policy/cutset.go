@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/knftables"
+
+	"github.com/weft-cni/weft/backend/netfilter"
 )
 
 // block puts flows into the table's set that would come up again.
@@ -93,15 +95,15 @@ func (m *Manager) listCut(ctx context.Context, r Ruleset) ([]Flow, error) {
 		if _, ok := r.set(name); !ok {
 			continue
 		}
-		text, err := m.list(ctx, "set", "inet", TableName, name)
+		text, err := m.host.List(ctx, "set", "inet", TableName, name)
 		if err != nil || text == "" {
 			return nil, errors.Join(err)
 		}
-		err = objects(text, func(kind string, o object) {
+		err = netfilter.Objects(text, func(kind string, o netfilter.Object) {
 			if kind != "set" {
 				return
 			}
-			s, _ := o.set(kind)
+			s, _ := setOf(kind, o)
 			for _, e := range s.Elements {
 				if flow, ok := parseFlow(e); ok {
 					out = append(out, flow)

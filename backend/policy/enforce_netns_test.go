@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-cni/weft/backend/netfilter"
 	"github.com/weft-cni/weft/backend/policy"
 	"github.com/weft-cni/weft/tests/nstest"
 )
@@ -261,7 +260,7 @@ func TestARewriteOfTheTableKeepsCutConnectionsCut(t *testing.T) {
 	s.node.SetNFT("add table inet weft-policy { flags dormant; }")
 	goOn(t, 20, udp) // it comes up again, for the rules are not in force
 	s.sync(isolate(policy.Ingress, "b"))
-	s.m = policy.New(s.host) // a new agent finds the set as it is
+	s.restart() // a new agent finds the set as it is
 	s.sync(isolate(policy.Ingress, "b"))
 	if heard := goOn(t, 50, udp); heard[0] != [2]int{} {
 		t.Errorf("it goes on: %v", heard[0])
@@ -277,7 +276,7 @@ func TestAnAgentThatIsAwayLeavesThePoliciesInForce(t *testing.T) { // N-19
 	s.echoes()
 	rules := []*policy.NetworkPolicy{isolate(policy.Ingress, "b", with([]string{"c"}))}
 	s.sync(rules...)
-	s.m = policy.New(netfilter.Host{NetNS: s.node.Path()})
+	s.restart()
 	s.expect("away", false, s.pods["a"], both("b")...)
 	s.expect("away", true, s.pods["c"], both("b")...)
 	if res := s.sync(rules...); len(res.Changes) > 0 {

@@ -2,8 +2,6 @@ package policy
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -24,7 +22,7 @@ func enforcers() (tables, chains map[string]string) {
 
 // Enforcers names who else enforces policies on this node, as far as nftables and iptables over it show.
 func Enforcers(ctx context.Context, h netfilter.Host) ([]string, error) {
-	text, err := h.Run(ctx, "", "nft", "-j", "list", "chains")
+	text, err := h.List(ctx, "chains")
 	if err != nil {
 		return nil, err
 	}
@@ -32,25 +30,20 @@ func Enforcers(ctx context.Context, h netfilter.Host) ([]string, error) {
 }
 
 func enforcersIn(text string) ([]string, error) {
-	var list struct {
-		Nftables []struct {
-			Chain struct{ Table, Name string }
-		}
-	}
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		return nil, fmt.Errorf("read the list of chains: %w", err)
-	}
 	tables, chains := enforcers()
 	found := map[string]bool{}
-	for _, o := range list.Nftables {
-		if who, ok := tables[o.Chain.Table]; ok {
+	err := netfilter.Objects(text, func(kind string, o netfilter.Object) {
+		if kind != "chain" {
+			return
+		}
+		if who, ok := tables[o.Table]; ok {
 			found[who] = true
 		}
 		for prefix, who := range chains {
-			if strings.HasPrefix(o.Chain.Name, prefix) {
+			if strings.HasPrefix(o.Name, prefix) {
 				found[who] = true
 			}
 		}
-	}
-	return slices.Sorted(maps.Keys(found)), nil
+	})
+	return slices.Sorted(maps.Keys(found)), err
 }

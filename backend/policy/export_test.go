@@ -25,7 +25,7 @@ func NewFake(t *testing.T, r Ruleset) *knftables.Fake {
 
 // NewPatient makes a Manager that reads the kernel's table only when somebody has changed it.
 func NewPatient(h netfilter.Host) *Manager {
-	m := New(h)
+	m := NewGuarded(h)
 	m.reread = time.Hour
 	return m
 }

@@ -111,7 +111,7 @@ func (m *Manager) Remove(ctx context.Context) ([]string, error) {
 
 // Stands reports whether our table is there, of whatever run.
 func (m *Manager) Stands(ctx context.Context) (bool, error) {
-	text, err := m.list(ctx, "tables")
+	text, err := m.host.List(ctx, "tables")
 	return strings.Contains(text, `"`+TableName+`"`), err
 }
 
@@ -133,7 +133,7 @@ func (m *Manager) have(ctx context.Context) (Ruleset, []string, error) {
 
 // read reads our table; one that is not there is the empty Ruleset.
 func (m *Manager) read(ctx context.Context) (Ruleset, []string, error) {
-	text, err := m.list(ctx, "table", "inet", TableName)
+	text, err := m.host.List(ctx, "table", "inet", TableName)
 	if err != nil && !crashed(err) {
 		return Ruleset{}, nil, err
 	}
@@ -153,15 +153,6 @@ func crashed(err error) bool {
 	}
 	status, ok := exit.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && (status.Signal() == syscall.SIGSEGV || status.Signal() == syscall.SIGABRT)
-}
-
-// list runs `nft -j list`. What does not exist lists as the empty text.
-func (m *Manager) list(ctx context.Context, what ...string) (string, error) {
-	text, err := m.host.Run(ctx, "", append([]string{"nft", "-j", "list"}, what...)...)
-	if err != nil && strings.Contains(err.Error(), "No such file or directory") {
-		return "", nil
-	}
-	return text, err
 }
 
 // difference is Diff of a table that may hold what can never be ours.

@@ -14,7 +14,8 @@ func TestRealPacketsFareAsTheAPISays(t *testing.T) {
 	c := newChain(t)
 	managers := [2]*policy.Manager{}
 	for n, node := range c.node {
-		managers[n] = policy.New(netfilter.Host{NetNS: node.Path()})
+		managers[n] = policy.NewGuarded(netfilter.Host{NetNS: node.Path()})
+		defer managers[n].Close()
 		stop := watched(t, managers[n])
 		defer stop()
 	}
@@ -23,8 +24,8 @@ func TestRealPacketsFareAsTheAPISays(t *testing.T) {
 		seed := uint64(i/2*3 + i%2)
 		cluster := oracle.Random(seed, 1+int(seed%3))
 		for n := range managers {
-			if _, err := managers[n].Sync(context.Background(), cluster.View(n), policy.Config{}); err != nil {
-				t.Fatalf("seed %d: %v\n%s", seed, err, policy.Compile(cluster.View(n), policy.Config{}))
+			if res, err := managers[n].Sync(context.Background(), cluster.View(n), policy.Config{}); err != nil || res.Unguarded != nil {
+				t.Fatalf("seed %d: %v %v\n%s", seed, err, res.Unguarded, policy.Compile(cluster.View(n), policy.Config{}))
 			}
 		}
 		sent := map[uint32]oracle.Packet{}
@@ -70,7 +71,8 @@ func watched(t *testing.T, m *policy.Manager) (stop func()) {
 func TestTheKernelHoldsWhatWasWrittenAndARestartWritesNothing(t *testing.T) {
 	c := newChain(t)
 	host := netfilter.Host{NetNS: c.node[0].Path()}
-	m := policy.New(host)
+	m := policy.NewGuarded(host)
+	defer m.Close()
 	defer watched(t, m)()
 	for seed := range uint64(min(worlds(t, 25), 500)) {
 		w := oracle.Random(seed, 1+int(seed%3)).World

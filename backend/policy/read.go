@@ -9,47 +9,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weft-cni/weft/backend/netfilter"
 	"github.com/weft-cni/weft/backend/policy/guard"
 	"github.com/weft-cni/weft/subnet"
 )
-
-// listing is what `nft -j list table` prints, as far as we look.
-type listing struct {
-	Nftables []map[string]json.RawMessage `json:"nftables"`
-}
-
-// object holds the fields of every kind of object in a listing that we compare.
-type object struct {
-	Name    string            `json:"name"`
-	Chain   string            `json:"chain"`
-	Comment string            `json:"comment"`
-	Type    json.RawMessage   `json:"type"`
-	Hook    string            `json:"hook"`
-	Prio    int               `json:"prio"`
-	Policy  string            `json:"policy"`
-	Flags   json.RawMessage   `json:"flags"`
-	Elem    []json.RawMessage `json:"elem"`
-	Packets uint64            `json:"packets"`
-	Bytes   uint64            `json:"bytes"`
-}
-
-// objects calls f for each object of a listing, in its order.
-func objects(text string, f func(kind string, o object)) error {
-	var l listing
-	if err := json.Unmarshal([]byte(text), &l); err != nil {
-		return fmt.Errorf("read nft's listing: %w", err)
-	}
-	for _, entry := range l.Nftables {
-		for kind, raw := range entry {
-			var o object
-			if err := json.Unmarshal(raw, &o); err != nil {
-				return fmt.Errorf("read nft's listing of a %s: %w", kind, err)
-			}
-			f(kind, o)
-		}
-	}
-	return nil
-}
 
 // parse reads `nft -j list table inet weft-policy`. What can never be ours is named in strange; such a table is written anew.
 func parse(text string) (r Ruleset, strange []string, err error) {
@@ -58,7 +21,7 @@ func parse(text string) (r Ruleset, strange []string, err error) {
 	}
 	chains := map[string]*Chain{}
 	marked := false
-	err = objects(text, func(kind string, o object) {
+	err = netfilter.Objects(text, func(kind string, o netfilter.Object) {
 		switch kind {
 		case "metainfo":
 		case "table":
@@ -68,13 +31,13 @@ func parse(text string) (r Ruleset, strange []string, err error) {
 		case "counter":
 			r.Counters = append(r.Counters, Counter{Name: o.Name})
 		case "chain":
-			chains[o.Name] = o.chain()
+			chains[o.Name] = chainOf(o)
 		case "rule":
 			if c := chains[o.Chain]; c != nil {
 				c.Rules = append(c.Rules, ChainRule{comment: o.Comment})
 			}
 		case "set", "map":
-			s, odd := o.set(kind)
+			s, odd := setOf(kind, o)
 			strange = append(strange, odd...)
 			r.Sets = append(r.Sets, s)
 		default:
@@ -96,18 +59,18 @@ func parse(text string) (r Ruleset, strange []string, err error) {
 }
 
 // chain is a chain without its rules. The hook of a base chain that is not as ours are says what is wrong with it.
-func (o object) chain() *Chain {
+func chainOf(o netfilter.Object) *Chain {
 	c := &Chain{Name: o.Name, Hook: o.Hook}
 	c.Last = c.Hook != "" && o.Prio == guard.Priority+1
-	if c.Hook != "" && (text1(o.Type) != "filter" || o.Prio != c.priority() || o.Policy != "accept") {
+	if c.Hook != "" && (netfilter.Word(o.Type) != "filter" || o.Prio != c.priority() || o.Policy != "accept") {
 		c.Hook = fmt.Sprintf("%s, type %s, priority %d, policy %s", o.Hook, o.Type, o.Prio, o.Policy)
 	}
 	return c
 }
 
 // set reads a set or a map. An element that we cannot spell makes the whole table strange, since we could not delete it.
-func (o object) set(kind string) (s Set, strange []string) {
-	s.Name, s.Type = o.Name, text1(o.Type)
+func setOf(kind string, o netfilter.Object) (s Set, strange []string) {
+	s.Name, s.Type = o.Name, netfilter.Word(o.Type)
 	var types []string
 	if json.Unmarshal(o.Type, &types) == nil {
 		s.Type = strings.Join(types, " . ")
@@ -134,47 +97,30 @@ func (o object) set(kind string) (s Set, strange []string) {
 
 // spell reads an element as nft lists it, and spells it as we do.
 func spell(raw json.RawMessage, kind SetKind) (string, bool) {
-	if addr := text1(raw); raw[0] == '"' {
-		a, err := netip.ParseAddr(addr)
-		return a.String(), err == nil
-	}
 	if kind == Verdicts {
 		return spellVerdict(raw)
 	}
-	var e struct {
-		Concat []json.RawMessage `json:"concat"`
-		Range  []string          `json:"range"`
-		Prefix struct {
-			Addr netip.Addr `json:"addr"`
-			Len  int        `json:"len"`
-		} `json:"prefix"`
-		Elem struct {
-			Val json.RawMessage `json:"val"`
-		} `json:"elem"`
-	}
-	if json.Unmarshal(raw, &e) != nil {
+	k, wrapped := netfilter.ParseKey(raw)
+	if wrapped && kind != Timed {
 		return "", false
 	}
 	switch {
-	case len(e.Elem.Val) > 0 && kind == Timed:
-		return spell(e.Elem.Val, Exact)
-	case len(e.Range) == 2 && kind == Interval:
-		return strings.Join(e.Range, "-"), true
-	case e.Prefix.Addr.IsValid() && kind == Interval:
-		return rangeOf(netip.PrefixFrom(e.Prefix.Addr, e.Prefix.Len)).String(), true
-	case len(e.Concat) > 0 && kind == Exact:
-		return spellConcat(e.Concat), true
+	case k.Word != "":
+		a, err := netip.ParseAddr(k.Word)
+		return a.String(), err == nil
+	case k.Range != nil && kind == Interval:
+		return strings.Join(k.Range, "-"), true
+	case k.Prefix.Addr().IsValid() && kind == Interval:
+		return rangeOf(k.Prefix).String(), true
+	case k.Concat != nil && (kind == Exact || wrapped):
+		return spellConcat(k.Concat), true
 	}
 	return "", false
 }
 
 // spellConcat reads a key of several parts. nft prints a protocol by name where there is an /etc/protocols, which a small image
 // lacks, and by number else.
-func spellConcat(parts []json.RawMessage) string {
-	words := make([]string, len(parts))
-	for i, part := range parts {
-		words[i] = text1(part)
-	}
+func spellConcat(words []string) string {
 	at, has := map[int]int{3: 1, 5: 2}[len(words)] // address, protocol, port; two addresses, protocol, two ports
 	if !has {
 		return strings.Join(words, " . ")
@@ -198,16 +144,7 @@ func spellVerdict(raw json.RawMessage) (string, bool) {
 	if json.Unmarshal(raw, &pair) != nil || json.Unmarshal(pair[1], &verdict) != nil {
 		return "", false
 	}
-	return text1(pair[0]) + " : jump " + verdict.Jump.Target, true
-}
-
-// text1 is a JSON string, or the raw JSON of what is none.
-func text1(raw json.RawMessage) string {
-	var s string
-	if json.Unmarshal(raw, &s) == nil {
-		return s
-	}
-	return string(raw)
+	return netfilter.Word(pair[0]) + " : jump " + verdict.Jump.Target, true
 }
 
 // parseFlow reads an element of a cut set.

@@ -43,11 +43,13 @@ func TestNoPacketIsWronglyJudgedWhileAgentsComeAndGo(t *testing.T) { // N-19
 	host := netfilter.Host{NetNS: c.node[0].Path()}
 	enforce := func(m *policy.Manager) {
 		t.Helper()
-		if _, err := m.Sync(context.Background(), w.World, policy.Config{}); err != nil {
-			t.Fatal(err)
+		if res, err := m.Sync(context.Background(), w.World, policy.Config{}); err != nil || res.Unguarded != nil {
+			t.Fatal(err, res.Unguarded)
 		}
 	}
-	enforce(policy.New(host))
+	m := policy.NewGuarded(host)
+	enforce(m)
+	m.Close()
 	to := w.pod("x/b").Addrs[0]
 	yes := oracle.Packet{Src: w.pod("x/c").Addrs[0], Dst: to, Proto: policy.UDP, Port: 53}
 	no := oracle.Packet{Src: w.pod("x/a").Addrs[0], Dst: to, Proto: policy.UDP, Port: 53}
@@ -60,7 +62,7 @@ func TestNoPacketIsWronglyJudgedWhileAgentsComeAndGo(t *testing.T) { // N-19
 	// Agents restart, pods come and go, policies that say the same in other words replace each other: nothing of it
 	// concerns the two that send.
 	for i := range 20 {
-		m := policy.New(host)
+		m := policy.NewGuarded(host)
 		enforce(m)
 		w.change("y/a", func(p *policy.Pod) { p.Labels = policy.LabelsOf(map[string]string{"pod": []string{"b", "c"}[i%2]}) })
 		enforce(m)
@@ -74,6 +76,7 @@ func TestNoPacketIsWronglyJudgedWhileAgentsComeAndGo(t *testing.T) { // N-19
 		w.Policies = append(w.Policies, again.Policies[0])
 		w.Policies[1].Name = "zz"
 		enforce(m)
+		m.Close()
 	}
 	close(stop)
 	<-done

@@ -118,7 +118,8 @@ func TestAChangeOfOnePodAmong100000IsSmallInTheKernelToo(t *testing.T) {
 	n := nstest.New(t)
 	var commands int
 	host := netfilter.Host{NetNS: n.Path(), OnExec: func([]string) { commands++ }}
-	m := policy.New(host)
+	m := policy.NewGuarded(host)
+	defer m.Close()
 	defer watched(t, m)()
 	w := bigWorld(100_000, 10_000)
 	sync := func() time.Duration {

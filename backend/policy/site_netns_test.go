@@ -71,7 +71,8 @@ func newSite(t *testing.T) *site {
 		s.node.SetSysctl(name, "1")
 	}
 	s.host = netfilter.Host{NetNS: s.node.Path()}
-	s.m = policy.New(s.host)
+	s.m = policy.NewGuarded(s.host)
+	t.Cleanup(func() { s.m.Close() })
 	return s
 }
 
@@ -86,10 +87,16 @@ func (s *site) syncWith(c policy.Config, policies ...*policy.NetworkPolicy) poli
 	slices.SortFunc(policies, func(a, b *policy.NetworkPolicy) int { return strings.Compare(a.Name, b.Name) })
 	s.world.Policies = policies
 	res, err := s.m.Sync(context.Background(), s.world, c)
-	if err != nil {
-		s.t.Fatalf("sync: %v", err)
+	if err != nil || res.Unguarded != nil {
+		s.t.Fatalf("sync: %v %v", err, res.Unguarded)
 	}
 	return res
+}
+
+// restart lets a new agent follow the one that is there.
+func (s *site) restart() {
+	s.m.Close()
+	s.m = policy.NewGuarded(s.host)
 }
 
 // named is a selector for the pods of some names.

@@ -19,6 +19,8 @@ type tracer struct {
 	t     *testing.T
 	table *knftables.FakeTable
 	ops   int // statements that were evaluated, since the tracer was made
+
+	marked bool // the packet bears the mark for the guard
 }
 
 // packet is a packet as the rules see it. It begins a connection unless it says otherwise.
@@ -36,7 +38,11 @@ func (tr *tracer) passes(hook string, p packet) bool {
 	if tr.table == nil || tr.table.Chains[hook] == nil && hook == "input" {
 		return true // a hook that nothing looks at
 	}
+	tr.marked = false
 	verdict := tr.chain(hook, p)
+	if judged := !p.established && !p.neighbour && !p.local; judged && verdict != "drop" && !tr.marked && tr.table.Chains["let-through"] != nil {
+		tr.t.Errorf("the %s hook lets %v pass without the mark, and the guard drops it", hook, p)
+	}
 	return verdict != "drop"
 }
 
@@ -119,6 +125,14 @@ func (w *words) run(p packet) string {
 func (w *words) match(word string, p packet) (hit bool, verdict string) {
 	next := w.peek()
 	switch {
+	case word == "meta" && next == "mark":
+		const set = "mark set meta mark or 0x1000"
+		n := len(strings.Fields(set))
+		if strings.Join(w.list[:min(n, len(w.list))], " ") != set {
+			w.tr.t.Fatalf("unknown mark: %s", w.rule)
+		}
+		w.list, w.tr.marked = w.list[n:], true
+		return true, ""
 	case word == "ct":
 		w.next()
 		return p.established && w.next() == "established,related", ""
@@ -212,6 +226,8 @@ func (w *words) field(name string, p packet) (string, bool) {
 		return p.Src.String(), !four
 	case "ip6 daddr":
 		return p.Dst.String(), !four
+	case "meta nfproto":
+		return map[bool]string{true: "ipv4", false: "ipv6"}[four], true
 	case "meta l4proto":
 		return p.Proto.String(), true
 	case "th sport":

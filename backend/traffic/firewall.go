@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weft-cni/weft/backend/netfilter"
 )
 
 // firewall looks for base chains of others that stop what they do not know. No accept of ours overrides them, in whatever
@@ -38,7 +40,7 @@ func (w *firewall) look(ctx context.Context, n *nft, c Config, tables map[string
 	var errs []error
 	for _, name := range suspects {
 		family, table, _ := strings.Cut(name, " ")
-		text, err := n.list(ctx, "table", family, table)
+		text, err := n.host.List(ctx, "table", family, table)
 		if err != nil || text == "" {
 			errs = append(errs, err)
 			continue
@@ -79,7 +81,7 @@ func tableTrouble(listing, name string, c Config) (trouble, error) {
 	closed := map[string]bool{}
 	var mentions strings.Builder
 	var t trouble
-	err := objects(listing, func(kind string, o object) {
+	err := netfilter.Objects(listing, func(kind string, o netfilter.Object) {
 		switch kind {
 		case "chain":
 			hooks[o.Name] = o.Hook

@@ -17,7 +17,7 @@ func (m *Manager) HandOver(ctx context.Context, c Config, nftables bool) ([]stri
 	}
 	s := survey{plan: &plan{}, m: m, cfg: c}
 	var err error
-	if s.tables, err = m.host.tables(); err != nil {
+	if s.tables, err = m.host.Tables(); err != nil {
 		return nil, err
 	}
 	if len(m.tools) == 0 {

@@ -82,7 +82,7 @@ func (m *Manager) Check(ctx context.Context, c Config) ([]string, error) {
 // Remove takes away all that is ours. It leaves flannel's rules alone: after a way back they are in use.
 func (m *Manager) Remove(ctx context.Context) ([]string, error) {
 	s := m.survey(ctx, Config{}, scope{families: true})
-	tables, err := m.host.tables()
+	tables, err := m.host.Tables()
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package traffic
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"sigs.k8s.io/knftables"
 )
@@ -41,20 +40,11 @@ func (n *nft) open() error {
 
 // read returns the state of our table; a table that is not there is the empty state.
 func (n *nft) read(ctx context.Context) (state, error) {
-	text, err := n.list(ctx, "table", "inet", TableName)
+	text, err := n.host.List(ctx, "table", "inet", TableName)
 	if err != nil || text == "" {
 		return state{}, err
 	}
 	return parseTable(text)
-}
-
-// list runs `nft -j list`. What does not exist lists as the empty text.
-func (n *nft) list(ctx context.Context, what ...string) (string, error) {
-	text, err := n.host.Run(ctx, "", append([]string{"nft", "-j", "list"}, what...)...)
-	if err != nil && strings.Contains(err.Error(), "No such file or directory") {
-		return "", nil
-	}
-	return text, err
 }
 
 // write carries out one transaction on our table.

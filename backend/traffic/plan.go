@@ -36,7 +36,7 @@ type survey struct {
 func (m *Manager) survey(ctx context.Context, c Config, sc scope) *plan {
 	s := survey{plan: &plan{}, m: m, cfg: c, scope: sc}
 	var err error
-	if s.tables, err = m.host.tables(); err != nil {
+	if s.tables, err = m.host.Tables(); err != nil {
 		s.errs = append(s.errs, err)
 		return s.plan
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/knftables"
+
+	"github.com/weft-cni/weft/backend/netfilter"
 )
 
 // state is our table as it can be compared: what Rules wants and what nft lists come down to the same shape.
@@ -64,49 +66,10 @@ func declText(kind string, interval bool) string {
 	return kind
 }
 
-// listing is what `nft -j list table` prints, as far as we look.
-type listing struct {
-	Nftables []map[string]json.RawMessage `json:"nftables"`
-}
-
-// object holds the fields of every kind of object in a listing that we compare.
-type object struct {
-	Family  string            `json:"family"`
-	Name    string            `json:"name"`
-	Table   string            `json:"table"`
-	Chain   string            `json:"chain"`
-	Comment string            `json:"comment"`
-	Type    json.RawMessage   `json:"type"`
-	Hook    string            `json:"hook"`
-	Prio    int               `json:"prio"`
-	Policy  string            `json:"policy"`
-	Flags   json.RawMessage   `json:"flags"`
-	Elem    []json.RawMessage `json:"elem"`
-	Expr    []json.RawMessage `json:"expr"`
-}
-
-// objects calls f for each object of a listing, in its order.
-func objects(text string, f func(kind string, o object)) error {
-	var l listing
-	if err := json.Unmarshal([]byte(text), &l); err != nil {
-		return fmt.Errorf("read nft's listing: %w", err)
-	}
-	for _, entry := range l.Nftables {
-		for kind, raw := range entry {
-			var o object
-			if err := json.Unmarshal(raw, &o); err != nil {
-				return fmt.Errorf("read nft's listing of a %s: %w", kind, err)
-			}
-			f(kind, o)
-		}
-	}
-	return nil
-}
-
 // parseTable reads `nft -j list table inet weft`.
 func parseTable(text string) (state, error) {
 	s := state{chains: map[string]chainState{}, sets: map[string]setState{}}
-	err := objects(text, func(kind string, o object) {
+	err := netfilter.Objects(text, func(kind string, o netfilter.Object) {
 		switch kind {
 		case "metainfo":
 		case "table":
@@ -114,7 +77,7 @@ func parseTable(text string) (state, error) {
 				s.strange = append(s.strange, "the table has flags "+flags) // a dormant table does nothing
 			}
 		case "chain":
-			s.chains[o.Name] = chainState{hook: hookText(text1(o.Type), o.Hook, o.Prio, o.Policy)}
+			s.chains[o.Name] = chainState{hook: hookText(netfilter.Word(o.Type), o.Hook, o.Prio, o.Policy)}
 		case "rule":
 			c := s.chains[o.Chain]
 			c.comments = append(c.comments, o.Comment)
@@ -129,9 +92,9 @@ func parseTable(text string) (state, error) {
 }
 
 // addSet notes a set; an element that we cannot spell makes the whole table strange, since we could not delete it.
-func (s *state) addSet(o object) {
+func (s *state) addSet(o netfilter.Object) {
 	flags := strings.Trim(string(o.Flags), `[]" `)
-	set := setState{decl: strings.TrimSpace(text1(o.Type) + " " + flags), elements: map[string]struct{}{}}
+	set := setState{decl: strings.TrimSpace(netfilter.Word(o.Type) + " " + flags), elements: map[string]struct{}{}}
 	for _, raw := range o.Elem {
 		e, ok := parseElement(raw)
 		if !ok {
@@ -145,28 +108,14 @@ func (s *state) addSet(o object) {
 
 // parseElement reads an address or a prefix, as nft lists them, and spells it as we do.
 func parseElement(raw json.RawMessage) (string, bool) {
-	var addr string
-	if json.Unmarshal(raw, &addr) == nil {
-		a, err := netip.ParseAddr(addr)
+	k, wrapped := netfilter.ParseKey(raw)
+	switch {
+	case wrapped:
+	case k.Word != "":
+		a, err := netip.ParseAddr(k.Word)
 		return a.String(), err == nil
+	case k.Prefix.Addr().IsValid():
+		return element(k.Prefix), true
 	}
-	var p struct {
-		Prefix struct {
-			Addr netip.Addr `json:"addr"`
-			Len  int        `json:"len"`
-		} `json:"prefix"`
-	}
-	if json.Unmarshal(raw, &p) != nil || !p.Prefix.Addr.IsValid() {
-		return "", false
-	}
-	return element(netip.PrefixFrom(p.Prefix.Addr, p.Prefix.Len)), true
-}
-
-// text1 is a JSON string, or the raw JSON of what is none.
-func text1(raw json.RawMessage) string {
-	var s string
-	if json.Unmarshal(raw, &s) == nil {
-		return s
-	}
-	return string(raw)
+	return "", false
 }

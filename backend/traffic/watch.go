@@ -2,18 +2,14 @@ package traffic
 
 import (
 	"context"
-	"errors"
-	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-cni/weft/backend/netfilter"
 )
 
-const (
-	listenRetry  = time.Second            // between two attempts to listen to the kernel
-	legacyPeriod = 200 * time.Millisecond // a legacy flush is noticed within this time
-)
+const legacyPeriod = 200 * time.Millisecond // a legacy flush is noticed within this time
 
 // Watch has a value soon after somebody changed rules that are, or bear on, ours. Our own writes poke too, which costs
 // one Sync that finds nothing to do. The channel is closed when ctx ends. The slow poll of whoever calls Sync stays
@@ -33,72 +29,28 @@ func (m *Manager) Watch(ctx context.Context) <-chan struct{} {
 	}()
 	go func() {
 		defer close(poked)
-		for ctx.Err() == nil {
-			_ = m.listen(ctx, poke) // why it ended is of no use: the next Sync meets the cause and says it
-			sleep(ctx, listenRetry)
-		}
+		m.host.Listen(ctx, func(c netfilter.Change) {
+			if concerns(c) {
+				poke()
+			}
+		})
 		<-legacy
 	}()
 	return poked
 }
 
-// listen hears the kernel's nftables events until ctx ends or the socket fails.
-func (m *Manager) listen(ctx context.Context, poke func()) error {
-	var file *os.File
-	if err := m.host.Inside(func() (err error) {
-		file, err = openNetfilter(groupNFTables)
-		return err
-	}); err != nil {
-		return err
-	}
-	defer context.AfterFunc(ctx, func() { file.Close() })()
-	defer file.Close()
-	poke() // whatever happened before we listened was not heard
-	return hear(file, poke)
-}
-
-// hear pokes for each event that concerns us, until the socket is closed.
-func hear(file *os.File, poke func()) error {
-	buf := make([]byte, 1<<17)
-	for {
-		n, err := file.Read(buf)
-		if errors.Is(err, unix.ENOBUFS) {
-			poke() // events came faster than we read, and some are lost
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if hears(buf[:n]) {
-			poke()
-		}
-	}
-}
-
-// hears tells whether one of the messages concerns us.
-func hears(b []byte) bool {
-	messages, err := syscall.ParseNetlinkMessage(b)
-	if err != nil {
-		return true // better one Sync too many
-	}
-	for _, m := range messages {
-		if e, ok := parseEvent(m); ok && concerns(e) {
-			return true
-		}
-	}
-	return false
-}
-
-// concerns tells whether an event is about our table, about FORWARD or INPUT of iptables-nft, or about a whole table.
+// concerns tells whether a change is about our table, about FORWARD or INPUT of iptables-nft, or about a whole table.
 // kube-proxy's constant changes to chains of its own are not worth a Sync.
-func concerns(e nfEvent) bool {
+func concerns(c netfilter.Change) bool {
 	switch {
-	case e.kind == unix.NFT_MSG_NEWTABLE || e.kind == unix.NFT_MSG_DELTABLE || e.table == "inet "+TableName:
+	case c.Lost || c.End:
+		return c.Lost
+	case c.Kind == unix.NFT_MSG_NEWTABLE || c.Kind == unix.NFT_MSG_DELTABLE || c.Table == "inet "+TableName:
 		return true
-	case e.table != "ip filter" && e.table != "ip6 filter":
+	case c.Table != "ip filter" && c.Table != "ip6 filter":
 		return false
 	}
-	return e.chain == "FORWARD" || e.chain == "INPUT" || e.chain == chainName
+	return c.Chain == "FORWARD" || c.Chain == "INPUT" || c.Chain == chainName
 }
 
 // watchLegacy looks at the size of the iptables-legacy filter tables and at FORWARD's policy, for that engine sends no events.

@@ -105,7 +105,7 @@ func (n *nursery) deny() {
 func (n *nursery) enforce() {
 	n.Helper()
 	source := watch.New(watch.Config{Client: &kube.Client{Interface: n.api, Server: "fake"}, NodeName: "n1", Attached: n.gate, Log: slog.New(slog.DiscardHandler)})
-	manager := policy.New(netfilter.Host{NetNS: n.ns.Path()})
+	manager := policy.NewGuarded(netfilter.Host{NetNS: n.ns.Path()})
 	loop := &backend.Loop{Name: "policy", Settle: time.Millisecond, Retry: 20 * time.Millisecond, Sync: func(ctx context.Context) error {
 		active, known := source.Active()
 		if !known {
@@ -152,6 +152,7 @@ func (n *nursery) enforce() {
 		for range tasks {
 			<-done
 		}
+		manager.Close()
 	})
 }
 
