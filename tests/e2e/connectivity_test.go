@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,18 +32,25 @@ func TestEveryPairOfNodesCarriesPingsUpToTheMTU(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f subnet.Family) {
 		// 1422 bytes of IPv4 make a packet of 1450 bytes: what VXLAN leaves of an underlay's 1500.
 		largest := podMTU() - [2]int{20 + 8, 40 + 8}[f]
+		var all sync.WaitGroup // each pair waits a second for the packet that must not come
 		for _, pair := range pairs(allIn(f, pods)) {
-			from, to := pair[0], pair[1]
-			for _, size := range []int{56, 1300, largest} {
-				if _, err := from.exec(t, "ping", "-c", "2", "-i", "0.02", "-W", "2", "-M", "do", "-s", strconv.Itoa(size), to.IP); err != nil {
-					t.Errorf("%s to %s, %d bytes: %v", from.Node, to.Node, size, err)
-				}
-			}
-			if out, err := from.exec(t, "ping", "-c", "1", "-W", "1", "-M", "do", "-s", strconv.Itoa(largest+1), to.IP); err == nil {
-				t.Errorf("%s to %s: a packet of %d bytes that must not be split got through:\n%s", from.Node, to.Node, podMTU()+1, out)
-			}
+			all.Go(func() { fits(t, pair[0], pair[1], largest) })
 		}
+		all.Wait()
 	})
+}
+
+// fits checks that packets go from one pod to another up to a size and not beyond.
+func fits(t *testing.T, from, to pod, largest int) {
+	t.Helper()
+	for _, size := range []int{56, 1300, largest} {
+		if _, err := from.exec(t, "ping", "-c", "2", "-i", "0.02", "-W", "2", "-M", "do", "-s", strconv.Itoa(size), to.IP); err != nil {
+			t.Errorf("%s to %s, %d bytes: %v", from.Node, to.Node, size, err)
+		}
+	}
+	if out, err := from.exec(t, "ping", "-c", "1", "-W", "1", "-M", "do", "-s", strconv.Itoa(largest+1), to.IP); err == nil {
+		t.Errorf("%s to %s: a packet of %d bytes that must not be split got through:\n%s", from.Node, to.Node, podMTU()+1, out)
+	}
 }
 
 func TestAHundredMegabytesArriveIntactBothWays(t *testing.T) {

@@ -49,6 +49,7 @@ func runOnCluster(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	cfg.Log, cfg.Keep = os.Stdout, os.Getenv("WEFT_E2E_KEEP") != ""
+	cfg.Early = []string{suite.product.Image} // it runs nowhere before a test applies the manifest
 	if os.Getenv(envForm) == shortForm {
 		if err := chooseShortForm(cfg); err != nil {
 			return 1, err

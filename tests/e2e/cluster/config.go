@@ -20,6 +20,7 @@ type Config struct {
 	Backend   string    // net-conf.json's Backend, a JSON object; empty: as the manifest has it
 	Keep      bool      // the cluster is to outlive the process that brings it up
 	Log       io.Writer // progress lines
+	Early     []string  // archives of images that nodes load while others wait for kubeadm
 }
 
 // The environment variables that choose, beside lane.Env, what a test run's cluster is.

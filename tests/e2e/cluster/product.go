@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,10 +39,17 @@ func FindProduct(ctx context.Context) (Product, error) {
 	return p, nil
 }
 
-// LoadImage imports an archive on every node, and on each node that joins later.
+// LoadImage imports an archive on every node, and on each node that joins later. One that this process has loaded already is
+// there.
 func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
+	if slices.Contains(c.loaded, archive) {
+		return nil
+	}
+	if err := inParallel(c.Config.Nodes, func(n int) error { return c.Node(n).LoadImage(ctx, archive) }); err != nil {
+		return err
+	}
 	c.loaded = append(c.loaded, archive)
-	return inParallel(c.Config.Nodes, func(n int) error { return c.Node(n).LoadImage(ctx, archive) })
+	return nil
 }
 
 // LoadUpstreamImages gives every node the images that Kubernetes' own network specs ask for. programs is the folder that

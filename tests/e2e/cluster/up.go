@@ -56,12 +56,37 @@ func (c *Cluster) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.progress.Step("kubeadm init", func() error { return c.initControlPlane(ctx) }); err != nil {
+	err = c.progress.Step("kubeadm init", func() error {
+		return inParallel(c.Config.Nodes, func(n int) error {
+			if n > 1 {
+				return c.loadEarly(ctx, n)
+			}
+			return c.initControlPlane(ctx)
+		})
+	})
+	if err != nil {
 		return err
 	}
-	return c.progress.Step(fmt.Sprintf("kubeadm join, %d nodes", c.Config.Nodes-1), func() error {
-		return inParallel(c.Config.Nodes-1, func(n int) error { return c.join(ctx, n+1) })
+	err = c.progress.Step(fmt.Sprintf("kubeadm join, %d nodes", c.Config.Nodes-1), func() error {
+		return inParallel(c.Config.Nodes, func(n int) error {
+			if n > 1 {
+				return c.join(ctx, n)
+			}
+			return c.loadEarly(ctx, n)
+		})
 	})
+	c.loaded = append(c.loaded, c.Config.Early...)
+	return err
+}
+
+// loadEarly loads what the n-th node does not need yet: kubeadm is mostly waiting, and the processors have time.
+func (c *Cluster) loadEarly(ctx context.Context, n int) error {
+	for _, archive := range c.Config.Early {
+		if err := c.Node(n).LoadImage(ctx, archive); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // bootNode makes the n-th node, starts it and loads the images it needs.
