@@ -146,7 +146,7 @@ func soak(ctx context.Context, out io.Writer) tally {
 	t.add(goTestIn(ctx, out, place{dir: ".", env: []string{"WEFT_WALKS=" + strconv.Itoa(soakWalks)}}, "-count=1", "-timeout", "3h", "-run", "^TestNoPacketIsLost", "./backend/mesh"))
 	t.add(faults(ctx, out, "soak", "24h"))
 	t.add(goTestIn(ctx, out, place{dir: filepath.Join("tests", "e2e"), env: []string{"WEFT_RELIABILITY=soak"}}, "-count=1", "-timeout", "12h",
-		"-run", "^(TestForbidden|TestRulesThat|TestANewborn|TestPodsBorn)", "."))
+		"-run", "^(TestForbidden|TestNothingForbidden|TestANewborn|TestPodsBorn)", "."))
 	return t
 }
 
