@@ -31,12 +31,12 @@ func FreeSet(f subnet.Family) string { return [2]string{"free-ipv4", "free-ipv6"
 // file, since it is the kernel that lets packets pass: what it says holds while the agent is away, too, and from the very
 // moment at which the agent begins to enforce.
 func Stands() (bool, error) {
-	c, err := dial()
+	c, err := nl.DialNFTables()
 	if err != nil {
 		return false, fmt.Errorf("look for table %s: %w", TableName, err)
 	}
 	defer c.Close()
-	err = c.ask(message{kind: unix.NFT_MSG_GETTABLE, attrs: nl.Text(unix.NFTA_TABLE_NAME, TableName)})
+	err = c.Ask(nl.NFTMessage{Kind: unix.NFT_MSG_GETTABLE, Attrs: nl.Text(unix.NFTA_TABLE_NAME, TableName)})
 	switch {
 	case err == nil:
 		return true, nil
@@ -49,20 +49,20 @@ func Stands() (bool, error) {
 // Hold puts addresses into the held sets, and takes them out of the free ones if they were left there. Without the table
 // it does nothing, and says so by false.
 func Hold(addrs []netip.Addr) (bool, error) {
-	c, err := dial()
+	c, err := nl.DialNFTables()
 	if err != nil {
 		return false, fmt.Errorf("hold %v: %w", addrs, err)
 	}
 	defer c.Close()
-	err = c.change(messages(addrs, HeldSet, message{kind: unix.NFT_MSG_NEWSETELEM, flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL})...)
+	err = c.Change(messages(addrs, HeldSet, nl.NFTMessage{Kind: unix.NFT_MSG_NEWSETELEM, Flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL})...)
 	if errors.Is(err, unix.EEXIST) {
 		// Held before, by a pod that is gone or by an earlier try: then it may be free, too.
 		for _, a := range addrs {
-			if err := c.change(messages([]netip.Addr{a}, FreeSet, message{kind: unix.NFT_MSG_DELSETELEM})...); err != nil && !missing(err) {
+			if err := c.Change(messages([]netip.Addr{a}, FreeSet, nl.NFTMessage{Kind: unix.NFT_MSG_DELSETELEM})...); err != nil && !missing(err) {
 				return false, fmt.Errorf("hold %v: %w", a, err)
 			}
 		}
-		err = c.change(messages(addrs, HeldSet, message{kind: unix.NFT_MSG_NEWSETELEM, flags: unix.NLM_F_CREATE})...)
+		err = c.Change(messages(addrs, HeldSet, nl.NFTMessage{Kind: unix.NFT_MSG_NEWSETELEM, Flags: unix.NLM_F_CREATE})...)
 	}
 	switch {
 	case err == nil:
@@ -75,13 +75,13 @@ func Hold(addrs []netip.Addr) (bool, error) {
 
 // Free lets packets of addresses pass at once. Those that were not held are held from now on, and free.
 func Free(addrs []netip.Addr) error {
-	c, err := dial()
+	c, err := nl.DialNFTables()
 	if err != nil {
 		return fmt.Errorf("free %v: %w", addrs, err)
 	}
 	defer c.Close()
-	add := message{kind: unix.NFT_MSG_NEWSETELEM, flags: unix.NLM_F_CREATE}
-	err = c.change(append(messages(addrs, HeldSet, add), messages(addrs, FreeSet, add)...)...)
+	add := nl.NFTMessage{Kind: unix.NFT_MSG_NEWSETELEM, Flags: unix.NLM_F_CREATE}
+	err = c.Change(append(messages(addrs, HeldSet, add), messages(addrs, FreeSet, add)...)...)
 	if err != nil && !missing(err) {
 		return fmt.Errorf("free %v: %w", addrs, err)
 	}
@@ -90,15 +90,15 @@ func Free(addrs []netip.Addr) error {
 
 // Release takes addresses that are held and free out of both sets. One that is not free was held anew, and stays.
 func Release(addrs []netip.Addr) error {
-	c, err := dial()
+	c, err := nl.DialNFTables()
 	if err != nil {
 		return fmt.Errorf("release %v: %w", addrs, err)
 	}
 	defer c.Close()
-	del := message{kind: unix.NFT_MSG_DELSETELEM}
+	del := nl.NFTMessage{Kind: unix.NFT_MSG_DELSETELEM}
 	for _, a := range addrs { // one by one: one that was held anew would keep the others in
 		one := []netip.Addr{a}
-		err := c.change(append(messages(one, FreeSet, del), messages(one, HeldSet, del)...)...)
+		err := c.Change(append(messages(one, FreeSet, del), messages(one, HeldSet, del)...)...)
 		if err != nil && !missing(err) {
 			return fmt.Errorf("release %v: %w", a, err)
 		}
@@ -107,11 +107,11 @@ func Release(addrs []netip.Addr) error {
 }
 
 // messages makes one for each family that has addresses.
-func messages(addrs []netip.Addr, set func(subnet.Family) string, m message) (out []message) {
+func messages(addrs []netip.Addr, set func(subnet.Family) string, m nl.NFTMessage) (out []nl.NFTMessage) {
 	for _, f := range subnet.Families() {
 		of := slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return subnet.FamilyOf(a) != f })
 		if len(of) > 0 {
-			m.attrs = elements(set(f), of)
+			m.Attrs = elements(set(f), of)
 			out = append(out, m)
 		}
 	}

@@ -1,5 +1,6 @@
-// Package nl speaks netlink with the kernel: the few messages that the CNI plugin needs, written out. A library would
-// double the size of a program that is started for every pod, and running nft or ip would take longer than the rest of it.
+// Package nl speaks netlink with the kernel: the few messages that the CNI plugin needs, and the agent where a program cannot
+// stand in, written out. A library would double the size of a program that is started for every pod, and running nft or ip would
+// take longer than the rest of it.
 //
 // https://docs.kernel.org/userspace-api/netlink/intro.html
 package nl

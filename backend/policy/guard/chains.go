@@ -18,7 +18,7 @@ const (
 )
 
 // contents are the messages that fill an empty table.
-func contents() []message {
+func contents() []nl.NFTMessage {
 	out := sets()
 	for _, f := range subnet.Families() {
 		out = append(out, judging(f)...)
@@ -36,8 +36,8 @@ func contents() []message {
 }
 
 // inputChain are the messages that make the chain for packets of pods to their own node.
-func inputChain() []message {
-	out := []message{base("input", hookInput), goesOn("input")}
+func inputChain() []nl.NFTMessage {
+	out := []nl.NFTMessage{base("input", hookInput), goesOn("input")}
 	out = append(out, neighbours("input")...)
 	return append(out, guarded("input", ToNode)...)
 }
@@ -49,11 +49,11 @@ const (
 )
 
 // judging makes the chain of a family where packets end that begin something with a pod that policies have a say over.
-func judging(f subnet.Family) []message {
+func judging(f subnet.Family) []nl.NFTMessage {
 	h, chain := headerOf(f), "guard"+suffix(f)
 	marked := append(meta(unix.NFT_META_MARK, first), anyBit(Mark)...)
 	ported := append(meta(unix.NFT_META_L4PROTO, first), in(portsSet)...)
-	return []message{
+	return []nl.NFTMessage{
 		newChain(chain),
 		rule(chain, "the policies let it through: remember that", marked, ported, h.key(), keep(passedSet(f))),
 		rule(chain, "the policies let it through", marked, verdict(accept, "")),
@@ -63,8 +63,8 @@ func judging(f subnet.Family) []message {
 }
 
 // guarded leads packets from and to guarded pods to the chains that judge them.
-func guarded(chain string, sides ...Side) []message {
-	var out []message
+func guarded(chain string, sides ...Side) []nl.NFTMessage {
+	var out []nl.NFTMessage
 	for _, s := range sides {
 		for _, f := range subnet.Families() {
 			h := headerOf(f)
@@ -75,13 +75,13 @@ func guarded(chain string, sides ...Side) []message {
 }
 
 // goesOn lets pass what belongs to a connection: its first packet has been let through.
-func goesOn(chain string) message {
+func goesOn(chain string) nl.NFTMessage {
 	state := expr("ct", word(unix.NFTA_CT_DREG, first), word(unix.NFTA_CT_KEY, unix.NFT_CT_STATE))
 	return rule(chain, "judged when it began", state, anyBit(stateEstablished|stateRelated), verdict(accept, ""))
 }
 
 // neighbours lets pass what IPv6 cannot do without, as the policies do.
-func neighbours(chain string) []message {
+func neighbours(chain string) []nl.NFTMessage {
 	h := headerOf(subnet.IPv6)
 	icmp := append(meta(unix.NFT_META_L4PROTO, first), is(unix.NFT_CMP_EQ, unix.IPPROTO_ICMPV6)...)
 	kind := payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 1, first)
@@ -90,7 +90,7 @@ func neighbours(chain string) []message {
 	}
 	near := append(payload(unix.NFT_PAYLOAD_NETWORK_HEADER, 7, 1, first), is(unix.NFT_CMP_EQ, hopLimitMost)...)
 	link := append(payload(unix.NFT_PAYLOAD_NETWORK_HEADER, 24, 2, first), is(unix.NFT_CMP_EQ, 0xff, 0x02)...)
-	return []message{
+	return []nl.NFTMessage{
 		rule(chain, "neighbour discovery", h.ofFamily(), near, icmp, between(133, 136), verdict(accept, "")),
 		rule(chain, "multicast listeners", h.ofFamily(), link, icmp, between(130, 132), verdict(accept, "")),
 		rule(chain, "multicast listeners", h.ofFamily(), link, icmp, between(143, 143), verdict(accept, "")),
@@ -98,15 +98,15 @@ func neighbours(chain string) []message {
 }
 
 // newChain makes a chain that others jump to.
-func newChain(name string) message {
-	return message{kind: unix.NFT_MSG_NEWCHAIN, flags: unix.NLM_F_CREATE, attrs: append(
+func newChain(name string) nl.NFTMessage {
+	return nl.NFTMessage{Kind: unix.NFT_MSG_NEWCHAIN, Flags: unix.NLM_F_CREATE, Attrs: append(
 		nl.Text(unix.NFTA_CHAIN_TABLE, TableName), nl.Text(unix.NFTA_CHAIN_NAME, name)...)}
 }
 
 // base makes a chain that packets enter in a hook.
-func base(name string, hook uint32) message {
+func base(name string, hook uint32) nl.NFTMessage {
 	m := newChain(name)
-	m.attrs = slices.Concat(m.attrs,
+	m.Attrs = slices.Concat(m.Attrs,
 		nl.Nested(unix.NFTA_CHAIN_HOOK, append(word(unix.NFTA_HOOK_HOOKNUM, hook), word(unix.NFTA_HOOK_PRIORITY, Priority)...)),
 		nl.Text(unix.NFTA_CHAIN_TYPE, "filter"), word(unix.NFTA_CHAIN_POLICY, accept),
 	)
@@ -114,13 +114,13 @@ func base(name string, hook uint32) message {
 }
 
 // rule adds a rule to a chain. Why is its comment.
-func rule(chain, why string, exprs ...[]byte) message {
-	m := message{kind: unix.NFT_MSG_NEWRULE, flags: unix.NLM_F_CREATE | unix.NLM_F_APPEND, attrs: slices.Concat(
+func rule(chain, why string, exprs ...[]byte) nl.NFTMessage {
+	m := nl.NFTMessage{Kind: unix.NFT_MSG_NEWRULE, Flags: unix.NLM_F_CREATE | unix.NLM_F_APPEND, Attrs: slices.Concat(
 		nl.Text(unix.NFTA_RULE_TABLE, TableName), nl.Text(unix.NFTA_RULE_CHAIN, chain),
 		nl.Nested(unix.NFTA_RULE_EXPRESSIONS, slices.Concat(exprs...)),
 	)}
 	if why != "" { // nft's comment: its kind, its length, the text
-		m.attrs = append(m.attrs, nl.Attr(unix.NFTA_RULE_USERDATA, append(append([]byte{0, byte(len(why) + 1)}, why...), 0))...)
+		m.Attrs = append(m.Attrs, nl.Attr(unix.NFTA_RULE_USERDATA, append(append([]byte{0, byte(len(why) + 1)}, why...), 0))...)
 	}
 	return m
 }

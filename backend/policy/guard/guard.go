@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-cni/weft/backend/netfilter"
+	"github.com/weft-cni/weft/subnet/nl"
 )
 
 const (
@@ -63,7 +64,7 @@ var ErrUnsupported = errors.New("the kernel has no nftables with an owner (Linux
 // What the table holds is known and not read: nobody else can have changed it.
 type Guard struct {
 	host  netfilter.Host
-	conn  *conn // the owner; nil while there is no table
+	conn  *nl.NFTables // the owner; nil while there is no table
 	have  Pods
 	input bool // there is a chain for packets to the own node
 }
@@ -95,7 +96,7 @@ func (g *Guard) Widen(pods Pods, forget bool) error {
 	if g.conn == nil {
 		return g.begin(pods)
 	}
-	var list []message
+	var list []nl.NFTMessage
 	input := g.input || len(pods[ToNode]) > 0
 	if input && !g.input {
 		list = append(list, inputChain()...)
@@ -117,7 +118,13 @@ func (g *Guard) Close() {
 
 // begin makes the table.
 func (g *Guard) begin(pods Pods) error {
-	err := g.host.Inside(func() (err error) { g.conn, err = dial(); return err })
+	err := g.host.Inside(func() error {
+		c, err := nl.DialNFTables()
+		if err == nil {
+			g.conn = &c
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -135,10 +142,10 @@ func (g *Guard) begin(pods Pods) error {
 
 // own makes the empty table. One that anybody may change is none of a living agent's.
 func (g *Guard) own() error {
-	err := g.conn.change([]message{table(unix.NFT_MSG_NEWTABLE)})
+	err := g.conn.Change(table(unix.NFT_MSG_NEWTABLE))
 	if errors.Is(err, unix.EEXIST) {
-		if err = g.conn.change([]message{table(unix.NFT_MSG_DELTABLE)}); err == nil {
-			err = g.conn.change([]message{table(unix.NFT_MSG_NEWTABLE)})
+		if err = g.conn.Change(table(unix.NFT_MSG_DELTABLE)); err == nil {
+			err = g.conn.Change(table(unix.NFT_MSG_NEWTABLE))
 		}
 	}
 	switch {
@@ -153,8 +160,8 @@ func (g *Guard) own() error {
 }
 
 // change carries out a transaction. After an error nothing is certain, and the table goes: the next Widen makes it anew.
-func (g *Guard) change(list []message, done func()) error {
-	if err := g.conn.change(list); err != nil {
+func (g *Guard) change(list []nl.NFTMessage, done func()) error {
+	if err := g.conn.Change(list...); err != nil {
 		g.Close()
 		return fmt.Errorf("write table inet %s: %w", TableName, err)
 	}

@@ -40,20 +40,20 @@ func sideSet(s Side, f subnet.Family) string {
 func passedSet(f subnet.Family) string { return "passed" + suffix(f) }
 
 // table is a message about the table itself.
-func table(kind uint16) message {
-	m := message{kind: kind, attrs: nl.Text(unix.NFTA_TABLE_NAME, TableName)}
+func table(kind uint16) nl.NFTMessage {
+	m := nl.NFTMessage{Kind: kind, Attrs: nl.Text(unix.NFTA_TABLE_NAME, TableName)}
 	if kind == unix.NFT_MSG_NEWTABLE {
-		m.flags = unix.NLM_F_CREATE | unix.NLM_F_EXCL
-		m.attrs = append(m.attrs, word(unix.NFTA_TABLE_FLAGS, tableOwned)...)
+		m.Flags = unix.NLM_F_CREATE | unix.NLM_F_EXCL
+		m.Attrs = append(m.Attrs, word(unix.NFTA_TABLE_FLAGS, tableOwned)...)
 	}
 	return m
 }
 
 // sets are all sets, empty but for the protocols.
-func sets() []message {
-	var out []message
+func sets() []nl.NFTMessage {
+	var out []nl.NFTMessage
 	set := func(name string, kind, size uint32, more ...[]byte) {
-		out = append(out, message{kind: unix.NFT_MSG_NEWSET, flags: unix.NLM_F_CREATE, attrs: slices.Concat(
+		out = append(out, nl.NFTMessage{Kind: unix.NFT_MSG_NEWSET, Flags: unix.NLM_F_CREATE, Attrs: slices.Concat(
 			nl.Text(unix.NFTA_SET_TABLE, TableName), nl.Text(unix.NFTA_SET_NAME, name), word(unix.NFTA_SET_ID, uint32(len(out)+1)),
 			word(unix.NFTA_SET_KEY_TYPE, kind), word(unix.NFTA_SET_KEY_LEN, size), slices.Concat(more...),
 		)})
@@ -78,8 +78,8 @@ func sets() []message {
 }
 
 // elements are messages that put pods into their sets, or take them out.
-func elements(kind uint16, pods Pods) []message {
-	var out []message
+func elements(kind uint16, pods Pods) []nl.NFTMessage {
+	var out []nl.NFTMessage
 	for side, addrs := range pods {
 		var list [2][][]byte
 		for a := range addrs {
@@ -95,8 +95,8 @@ func elements(kind uint16, pods Pods) []message {
 }
 
 // forgetting are messages that empty the sets of what has passed.
-func forgetting() []message {
-	var out []message
+func forgetting() []nl.NFTMessage {
+	var out []nl.NFTMessage
 	for _, f := range subnet.Families() {
 		out = append(out, keys(unix.NFT_MSG_DELSETELEM, passedSet(f), nil))
 	}
@@ -104,17 +104,17 @@ func forgetting() []message {
 }
 
 // keys is a message about elements of a set; without any, about all that it has.
-func keys(kind uint16, set string, list [][]byte) message {
-	m := message{kind: kind, attrs: append(nl.Text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName), nl.Text(unix.NFTA_SET_ELEM_LIST_SET, set)...)}
+func keys(kind uint16, set string, list [][]byte) nl.NFTMessage {
+	m := nl.NFTMessage{Kind: kind, Attrs: append(nl.Text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName), nl.Text(unix.NFTA_SET_ELEM_LIST_SET, set)...)}
 	if kind == unix.NFT_MSG_NEWSETELEM {
-		m.flags = unix.NLM_F_CREATE
+		m.Flags = unix.NLM_F_CREATE
 	}
 	var elements []byte
 	for _, k := range list {
 		elements = append(elements, nl.Nested(unix.NFTA_LIST_ELEM, data(unix.NFTA_SET_ELEM_KEY, k...))...)
 	}
 	if len(list) > 0 {
-		m.attrs = append(m.attrs, nl.Nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, elements)...)
+		m.Attrs = append(m.Attrs, nl.Nested(unix.NFTA_SET_ELEM_LIST_ELEMENTS, elements)...)
 	}
 	return m
 }
