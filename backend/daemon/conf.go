@@ -3,9 +3,13 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 
 	"github.com/weft-cni/weft/subnet"
@@ -26,10 +30,29 @@ type confFile struct {
 // load gives the config in force, or nil.
 func (c *confFile) load() *subnet.NetConf { return c.good.Load() }
 
+// beside is what helps against a file that cannot be read: in a ConfigMap it is a key, and keys are misspelt.
+func (c *confFile) beside(err error) string {
+	dir, name := filepath.Split(c.path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "; --net-config-path names the file"
+	}
+	var names []string
+	entries, _ := os.ReadDir(dir) // without it there is nothing to say of it
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), "..") { // the kubelet's own
+			names = append(names, e.Name())
+		}
+	}
+	if len(names) == 0 {
+		return "; is the ConfigMap kube-flannel-cfg mounted at " + dir + "? --net-config-path names another place"
+	}
+	return fmt.Sprintf("; %s holds %s: the ConfigMap needs a key %s", dir, strings.Join(names[:min(5, len(names))], ", "), name)
+}
+
 func (c *confFile) sync(context.Context) error {
 	raw, err := os.ReadFile(c.path)
 	if err != nil {
-		return fmt.Errorf("read the network configuration: %w", err)
+		return fmt.Errorf("read the network configuration: %w%s", err, c.beside(err))
 	}
 	if c.raw != nil && bytes.Equal(raw, c.raw) {
 		return c.problem

@@ -17,6 +17,7 @@ import (
 // keys holds the node's WireGuard key once it has been read or made.
 type keys struct {
 	file wgkey.File
+	conf wgkey.Conf // what net-conf.json said last of WireGuard
 	log  *slog.Logger
 	key  subnet.Secret
 }
@@ -24,7 +25,7 @@ type keys struct {
 func newKeys(p Paths, files subnet.Writer, log *slog.Logger) keys {
 	f := wgkey.In(p.StateDir, filepath.Dir(p.SubnetFile), p.WireGuardKey)
 	f.Writer = files
-	return keys{file: f, log: log}
+	return keys{file: f, conf: wgkey.ConfIn(p.StateDir, files), log: log}
 }
 
 // get reads the key, or makes it the first time. An older node with the same key has it from the same copy of a machine:
@@ -62,9 +63,25 @@ func (p *plane) chooseWireGuard(a *applied, have kernel.State) error {
 	}
 	a.Net.WireGuard.Key, a.Net.WireGuard.Conf = key, a.Conf.Backend.WireGuard
 	if a.Net.Kind != subnet.WireGuard {
-		a.Net.WireGuard.Conf = formerWireGuard(have)
+		a.Net.WireGuard.Conf = p.keys.former(have)
+		return nil
+	}
+	if err := p.keys.conf.Keep(a.Conf.Backend.WireGuard); err != nil {
+		p.log.Warn("what net-conf.json says of WireGuard will be forgotten by a reboot", "err", err)
 	}
 	return nil
+}
+
+// former is what an earlier net-conf.json said. Without the file the devices show it, until the next boot.
+func (k *keys) former(have kernel.State) subnet.WireGuardConf {
+	conf, ok, err := k.conf.Load()
+	if err != nil {
+		k.log.Warn("WireGuard's former configuration is read off its devices", "err", err)
+	}
+	if !ok {
+		return formerWireGuard(have)
+	}
+	return conf
 }
 
 // formerWireGuard is what the devices of an earlier configuration have: net-conf.json does not say it any more.
