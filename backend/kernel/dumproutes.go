@@ -26,6 +26,7 @@ type devices struct{ ours, others map[int]string }
 // dumpRoutes files the routes of the main table that are ours by protocol or by device. Where several routes have one
 // key, the first is the one that the kernel uses.
 func (c *Conn) dumpRoutes(ctx context.Context, s State, names devices) error {
+	since := c.steps()
 	routes, err := byFamily(ctx, "routes", func(family int) (all []found, err error) {
 		err = c.handle.RouteListFilteredIter(family, &netlink.Route{}, 0, func(r netlink.Route) bool {
 			one := readRoute(r, names.ours)
@@ -55,7 +56,7 @@ func (c *Conn) dumpRoutes(ctx context.Context, s State, names devices) error {
 			metrics[r.key.Dst] = r.metric
 		}
 	}
-	c.learnMetrics(metrics)
+	c.learnMetrics(metrics, since)
 	for key, n := range others {
 		if r, ok := s.Routes[key]; ok {
 			r.More += n

@@ -44,6 +44,7 @@ func wantedMetric(r netlink.Route) int {
 type metrics struct {
 	now  map[netip.Prefix]int  // of routes whose metric is not the wanted one
 	left map[RouteKey]struct{} // what better routes have taken the place of
+	made int                   // steps so far: a dump that began before the last one does not know it
 }
 
 // metric is what a route on a key has now, or would get.
@@ -63,15 +64,25 @@ func (c *Conn) stepped(key RouteKey, now int) {
 	if c.metrics.left == nil {
 		c.metrics.left = map[RouteKey]struct{}{}
 	}
+	c.metrics.made++
 	c.metrics.now[key.Dst] = now
 	c.metrics.left[RouteKey{Dst: key.Dst, Metric: now + 1}] = struct{}{}
 }
 
-// learnMetrics takes over what a dump has found.
-func (c *Conn) learnMetrics(now map[netip.Prefix]int) {
+// steps is how many steps there were.
+func (c *Conn) steps() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.metrics.now = now
+	return c.metrics.made
+}
+
+// learnMetrics takes over what a dump has found that began when there were so many steps.
+func (c *Conn) learnMetrics(now map[netip.Prefix]int, since int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.metrics.made == since {
+		c.metrics.now = now
+	}
 }
 
 // settle removes the routes that better ones have taken the place of, all after one wait. What cannot be removed is found by
@@ -119,7 +130,7 @@ func (c *Conn) UsualMetrics(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("give the route to %s its usual metric: %w", dst, err))
 		}
 	}
-	c.learnMetrics(map[netip.Prefix]int{})
+	c.learnMetrics(map[netip.Prefix]int{}, c.steps())
 	return errors.Join(errs...)
 }
 

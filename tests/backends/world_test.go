@@ -70,7 +70,19 @@ func build(t *testing.T, n int, s setup) *world {
 	for i := range n {
 		w.nodes = append(w.nodes, w.newNode(i+1))
 	}
+	w.Cleanup(w.explain)
 	return w
+}
+
+// explain shows what a test that has failed has left.
+func (w *world) explain() {
+	for _, n := range w.nodes {
+		if !w.Failed() {
+			return
+		}
+		r, err := n.look()
+		w.Logf("%s: %v %v\n%v\n%s%s%s", n.name, err, r.Problems, r.Ways, n.IP("route"), n.IP("-6 route"), n.IP("-d neigh"))
+	}
 }
 
 // needs skips a test where the kernel lacks a backend's device. The virtual machine's has all of them.
