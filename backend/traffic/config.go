@@ -47,7 +47,7 @@ type Config struct {
 
 	Port      uint16           // UDP port that our VXLAN device hears; 0 means there is no overlay port
 	Peers     []netip.AddrPort // outer address and port of every peer, any family
-	Mixed     []uint16         // ports beside Port that peers may still send to; those of Peers are added
+	Mixed     []uint16         // ports beside Port that were ours, so that peers may still send to them; each peer's own is added for it
 	IPIP      bool             // peers send IP in IP, which has no port; their addresses are in Peers
 	AntiSpoof bool             // drop encapsulated packets from an address that is not a peer's
 	Sealed    Sealed           // what is never to be sent or heard in the clear
@@ -99,18 +99,32 @@ func (c Config) place(f subnet.Family) Place {
 // systemPorts are those below 1024: DNS, DHCP, NTP, IKE, QUIC.
 const systemPorts = 1024
 
-// mixed lists the ports other than ours that peers use, sorted. It is empty in a cluster of one port. What a peer announces is
-// taken from every peer's packets on every node, and what is sent there goes untracked: it must not be able to name DNS.
-func (c Config) mixed() []uint16 {
+// former lists the own ports that peers may still send to, sorted.
+func (c Config) former() []uint16 {
 	if c.Port == 0 {
 		return nil
 	}
-	ports := slices.Clone(c.Mixed)
+	ports := slices.Sorted(slices.Values(c.Mixed))
+	return slices.DeleteFunc(slices.Compact(ports), func(p uint16) bool { return p == 0 || p == c.Port })
+}
+
+// tunnels lists by address and port what else peers send by, and hear: each its own port, and those that were ours. It is empty in
+// a cluster of one port. A port that a peer announces counts for that peer's address alone, and is never a system's: whatever it
+// names, others' packets to that port are left as they are.
+func (c Config) tunnels(f subnet.Family) []netip.AddrPort {
+	var out []netip.AddrPort
 	for _, p := range c.Peers {
-		if p.Port() >= systemPorts {
-			ports = append(ports, p.Port())
+		addr := p.Addr().WithZone("")
+		if c.Port == 0 || subnet.FamilyOf(addr) != f {
+			continue
+		}
+		if p.Port() >= systemPorts && p.Port() != c.Port {
+			out = append(out, netip.AddrPortFrom(addr, p.Port()))
+		}
+		for _, port := range c.former() {
+			out = append(out, netip.AddrPortFrom(addr, port))
 		}
 	}
-	slices.Sort(ports)
-	return slices.DeleteFunc(slices.Compact(ports), func(p uint16) bool { return p == 0 || p == c.Port })
+	slices.SortFunc(out, netip.AddrPort.Compare)
+	return slices.Compact(out)
 }

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -83,16 +84,37 @@ func TestAPeerThatAnnouncesASystemPortChangesNoRule(t *testing.T) {
 	}
 }
 
-func TestMixedPortsAreThoseOfPeersThatDiffer(t *testing.T) {
+func TestAPortThatAPeerAnnouncesCountsForThatPeerAlone(t *testing.T) {
 	c := Config{Port: 4789, Mixed: []uint16{0, 4789, 9000}}
-	for _, p := range []string{"10.0.0.2:8472", "10.0.0.3:4789", "10.0.0.4:8472", "10.0.0.5:0"} {
+	for _, p := range []string{"10.0.0.2:8472", "10.0.0.3:4789", "10.0.0.2:8472", "10.0.0.5:53", "[fd00::2]:8472"} {
 		c.Peers = append(c.Peers, netip.MustParseAddrPort(p))
 	}
-	if d := cmp.Diff([]uint16{8472, 9000}, c.mixed()); d != "" {
-		t.Error(d)
+	want := [2]string{"[10.0.0.2:8472 10.0.0.2:9000 10.0.0.3:9000 10.0.0.5:9000]", "[[fd00::2]:8472 [fd00::2]:9000]"}
+	for _, f := range subnet.Families() {
+		if d := cmp.Diff(want[f], fmt.Sprint(c.tunnels(f))); d != "" {
+			t.Error(d)
+		}
 	}
 	c.Port = 0
-	if got := c.mixed(); got != nil {
+	if got := c.tunnels(subnet.IPv4); got != nil {
 		t.Errorf("without a port of ours: %v", got)
+	}
+}
+
+// A hostile Node announces the port of a service that runs on every node.
+func TestAPortThatAPeerAnnouncesTakesNothingFromOthers(t *testing.T) {
+	c := single()
+	c.Port, c.AntiSpoof = 4789, true
+	c.Peers = []netip.AddrPort{netip.MustParseAddrPort("192.168.50.66:51820"), netip.MustParseAddrPort("192.168.50.3:4789")}
+	fake := onFake(t, Rules(c))
+	for _, src := range []string{"192.168.50.3", "192.168.50.9"} { // a peer and a stranger
+		in := packet{src: netip.MustParseAddr(src), dst: netip.MustParseAddr("192.168.50.1"), dport: "51820", local: true}
+		if got, rule := trace(t, fake, "inbound", in); got != "accept" {
+			t.Errorf("from %s: %s by %q", src, got, rule)
+		}
+		out := packet{src: in.dst, dst: in.src, dport: "51820"}
+		if got, rule := trace(t, fake, "outbound", out); got != "accept" {
+			t.Errorf("to %s: %s by %q", src, got, rule)
+		}
 	}
 }

@@ -92,7 +92,7 @@ func (d difference) fill(tx *knftables.Transaction, want Ruleset) {
 	}
 	for _, remove := range []bool{true, false} {
 		for _, c := range d.elements {
-			e := &knftables.Element{Set: c.set, Key: []string{c.element}}
+			e := &knftables.Element{Set: c.set, Key: keyOf(c.element)}
 			switch {
 			case c.remove && remove:
 				tx.Delete(e)

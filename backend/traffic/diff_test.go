@@ -32,7 +32,7 @@ func fakeState(fake *knftables.Fake) state {
 	for name, set := range fake.Table.Sets {
 		ss := setState{decl: declText(set.Type, slices.Contains(set.Flags, knftables.IntervalFlag)), elements: map[string]struct{}{}}
 		for _, e := range set.Elements {
-			ss.elements[e.Key[0]] = struct{}{}
+			ss.elements[strings.Join(e.Key, " . ")] = struct{}{}
 		}
 		s.sets[name] = ss
 	}
@@ -86,7 +86,7 @@ func TestWalkingThroughRandomConfigsAlwaysEndsAtTheWantedTable(t *testing.T) {
 
 func TestCompareNamesWhatDiffers(t *testing.T) {
 	c := single()
-	c.Mixed = []uint16{8472}
+	c.Mixed, c.AntiSpoof = []uint16{8472}, true
 	c.Peers = []netip.AddrPort{netip.MustParseAddrPort("192.168.50.2:8472")}
 	want := wanted(Rules(c))
 	for text, tc := range map[string]struct {
@@ -105,6 +105,7 @@ func TestCompareNamesWhatDiffers(t *testing.T) {
 		"table inet weft: map m is not ours":             {func(s *state) { s.strange = []string{"map m is not ours"} }, true},
 		"set peers-ipv4 lacks 192.168.50.2":              {func(s *state) { delete(s.sets["peers-ipv4"].elements, "192.168.50.2") }, false},
 		"set peers-ipv4 has 192.168.50.77":               {func(s *state) { s.sets["peers-ipv4"].elements["192.168.50.77"] = struct{}{} }, false},
+		"set tunnels-ipv4 lacks 192.168.50.2 . 8472":     {func(s *state) { delete(s.sets["tunnels-ipv4"].elements, "192.168.50.2 . 8472") }, false},
 		"table inet weft: chain outbound has \"type nat": {func(s *state) { s.chains["outbound"] = chainState{hook: "type nat"} }, true},
 	} {
 		have := wanted(Rules(c))

@@ -91,7 +91,7 @@ func listened(ns *nstest.NS) error {
 func TestM03RulesWipedBySomebodyElseAreBackWithinASecond(t *testing.T) {
 	inEachFamily(t, func(t *testing.T, f words) {
 		c := f.single()
-		c.Mixed = []uint16{8472}
+		c.Mixed, c.AntiSpoof = []uint16{8472}, true
 		c.Peers = []netip.AddrPort{f.at("192.168.50.2:8472")}
 		c.Exclude = []netip.Prefix{f.prefix("192.0.2.0/24")}
 		ns := nstest.New(t)
@@ -109,6 +109,8 @@ func TestM03RulesWipedBySomebodyElseAreBackWithinASecond(t *testing.T) {
 			{"nft", "add", "rule", "inet", "weft", "postrouting", families()[f.Family].Proto, "saddr", f.in("10.244.0.0/16"), "masquerade"},
 			{"nft", "flush", "chain", "inet", "weft", "inbound"},
 			{"nft", "delete", "element", "inet", "weft", f.in("peers-ipv4"), "{ " + f.in("192.168.50.2") + " }"},
+			{"nft", "delete", "element", "inet", "weft", f.in("tunnels-ipv4"), "{ " + f.in("192.168.50.2") + " . 8472 }"},
+			{"nft", "add", "element", "inet", "weft", f.in("tunnels-ipv4"), "{ " + f.in("192.168.50.2") + " . 53 }"},
 			{"nft", "add", "element", "inet", "weft", f.in("exclude-ipv4"), f.in("{ 10.0.0.0/8 }")},
 			{"nft", "add", "element", "inet", "weft", f.in("exclude-ipv4"), f.in("{ 10.0.0.1-10.0.0.7 }")},
 			{"nft", "add", "set", "inet", "weft", "extra", "{ type ipv4_addr; }"},

@@ -95,19 +95,18 @@ func inbound(c Config) []Rule {
 	if c.Port == 0 {
 		return rules
 	}
-	mixed := c.mixed()
 	for _, f := range families() {
 		if c.AntiSpoof && c.enabled(f.Family) {
 			rules = append(rules, Rule{
-				udp(append([]uint16{c.Port}, mixed...)) + here + f.Proto + " saddr != @peers-" + f.Set + " drop",
+				udp(append(c.former(), c.Port)) + here + f.Proto + " saddr != @peers-" + f.Set + " drop",
 				"only announced peers may encapsulate",
 			})
 		}
 	}
 	for _, f := range families() {
-		if len(mixed) > 0 && c.enabled(f.Family) {
+		if len(c.tunnels(f.Family)) > 0 && c.enabled(f.Family) {
 			rules = append(rules, Rule{
-				f.Proto + " saddr @peers-" + f.Set + " " + udp(mixed) + here + "udp dport set " + strconv.Itoa(int(c.Port)),
+				f.Proto + " saddr . udp dport @tunnels-" + f.Set + here + "udp dport set " + strconv.Itoa(int(c.Port)),
 				"peers that still send to another port are heard",
 			})
 		}
@@ -123,7 +122,13 @@ func outbound(c Config) []Rule {
 	if c.Port == 0 || c.Tracked {
 		return nil
 	}
-	return []Rule{{udp(append([]uint16{c.Port}, c.mixed()...)) + " notrack", "encapsulated packets need no tracking"}}
+	rules := []Rule{{udp([]uint16{c.Port}) + " notrack", "encapsulated packets need no tracking"}}
+	for _, f := range families() {
+		if len(c.tunnels(f.Family)) > 0 && c.enabled(f.Family) {
+			rules = append(rules, Rule{f.Proto + " daddr . udp dport @tunnels-" + f.Set + " notrack", "nor do those for peers with another port"})
+		}
+	}
+	return rules
 }
 
 // udp matches a destination port, or any of several.
@@ -141,10 +146,20 @@ func udp(ports []uint16) string {
 
 // peerSets hold the outer addresses of the peers, where a rule asks for them: else no Node change would touch the table.
 func peerSets(c Config) []Set {
-	if len(c.mixed()) == 0 && (!c.AntiSpoof || c.Port == 0 && !c.IPIP) {
-		return nil
+	var sets []Set
+	for _, f := range families() {
+		if tunnels := c.tunnels(f.Family); len(tunnels) > 0 && c.enabled(f.Family) {
+			s := Set{Name: "tunnels-" + f.Set, Type: f.Addr + " . inet_service"}
+			for _, t := range tunnels {
+				s.Elements = append(s.Elements, fmt.Sprintf("%s . %d", t.Addr(), t.Port()))
+			}
+			sets = append(sets, s)
+		}
 	}
-	return perFamily(c, func(f family) Set {
+	if !c.AntiSpoof || c.Port == 0 && !c.IPIP {
+		return sets
+	}
+	return append(sets, perFamily(c, func(f family) Set {
 		addrs := map[string]struct{}{}
 		for _, p := range c.Peers {
 			if subnet.FamilyOf(p.Addr()) == f.Family {
@@ -152,7 +167,7 @@ func peerSets(c Config) []Set {
 			}
 		}
 		return Set{Name: "peers-" + f.Set, Type: f.Addr, Elements: sortedElements(addrs)}
-	})
+	})...)
 }
 
 // excludeSets hold the destinations that see pod addresses. They are there even when empty, so that a change is one element.

@@ -75,7 +75,7 @@ func (r Ruleset) Replace(tx *knftables.Transaction) {
 	for _, s := range r.Sets {
 		tx.Add(&knftables.Set{Name: s.Name, Type: s.Type, Flags: s.flags()})
 		for _, e := range s.Elements {
-			tx.Add(&knftables.Element{Set: s.Name, Key: []string{e}})
+			tx.Add(&knftables.Element{Set: s.Name, Key: keyOf(e)})
 		}
 	}
 	for _, c := range r.Chains {
@@ -120,6 +120,9 @@ func (r Ruleset) String() string {
 	b.WriteString("}\n")
 	return b.String()
 }
+
+// keyOf takes an element apart, as knftables wants it.
+func keyOf(element string) []string { return strings.Split(element, " . ") }
 
 // sortedElements turns a set of spellings into the list that renders the same each time.
 func sortedElements(m map[string]struct{}) []string { return slices.Sorted(maps.Keys(m)) }

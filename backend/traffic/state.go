@@ -94,7 +94,7 @@ func parseTable(text string) (state, error) {
 // addSet notes a set; an element that we cannot spell makes the whole table strange, since we could not delete it.
 func (s *state) addSet(o netfilter.Object) {
 	flags := strings.Trim(string(o.Flags), `[]" `)
-	set := setState{decl: strings.TrimSpace(netfilter.Word(o.Type) + " " + flags), elements: map[string]struct{}{}}
+	set := setState{decl: strings.TrimSpace(typeWord(o.Type) + " " + flags), elements: map[string]struct{}{}}
 	for _, raw := range o.Elem {
 		e, ok := parseElement(raw)
 		if !ok {
@@ -106,7 +106,16 @@ func (s *state) addSet(o netfilter.Object) {
 	s.sets[o.Name] = set
 }
 
-// parseElement reads an address or a prefix, as nft lists them, and spells it as we do.
+// typeWord spells a set's type as we do: that of a concatenation is listed by its parts.
+func typeWord(raw json.RawMessage) string {
+	var parts []string
+	if json.Unmarshal(raw, &parts) == nil {
+		return strings.Join(parts, " . ")
+	}
+	return netfilter.Word(raw)
+}
+
+// parseElement reads an address, with a port or without, or a prefix, as nft lists them, and spells it as we do.
 func parseElement(raw json.RawMessage) (string, bool) {
 	k, wrapped := netfilter.ParseKey(raw)
 	switch {
@@ -114,6 +123,9 @@ func parseElement(raw json.RawMessage) (string, bool) {
 	case k.Word != "":
 		a, err := netip.ParseAddr(k.Word)
 		return a.String(), err == nil
+	case len(k.Concat) == 2:
+		a, err := netip.ParseAddr(k.Concat[0])
+		return a.String() + " . " + k.Concat[1], err == nil
 	case k.Prefix.Addr().IsValid():
 		return element(k.Prefix), true
 	}

@@ -3,6 +3,7 @@ package traffic
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -158,6 +159,9 @@ func step(t *testing.T, fake *knftables.Fake, rule string, p packet) (match bool
 		if addr.Is4() != (w[0] == "ip") {
 			return false, "", true
 		}
+		if w[2] == "." { // ip saddr . udp dport @set
+			return holds(t, fake, w[5], addr.String()+" . "+p.dport), skip(6), true
+		}
 		if w[2] == "!=" {
 			return !within(t, fake, w[3], addr), skip(4), true
 		}
@@ -177,6 +181,16 @@ func step(t *testing.T, fake *knftables.Fake, rule string, p packet) (match bool
 	}
 	t.Fatalf("the tracer does not know %q", rule)
 	return false, "", false
+}
+
+// holds tells whether a named set has an element of several parts.
+func holds(t *testing.T, fake *knftables.Fake, name, element string) bool {
+	t.Helper()
+	set := fake.Table.Sets[strings.TrimPrefix(name, "@")]
+	if set == nil {
+		t.Fatalf("no set %s", name)
+	}
+	return slices.ContainsFunc(set.Elements, func(e *knftables.Element) bool { return strings.Join(e.Key, " . ") == element })
 }
 
 // within tells whether an address is in a prefix or a named set.
