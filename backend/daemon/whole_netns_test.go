@@ -22,6 +22,7 @@ func TestAWholeAgentKeepsItsPromisesWhateverHappens(t *testing.T) {
 		{"D-12 readiness tells the truth within a second both ways", tellsTheTruth},
 		{"I-11 a default route that is gone costs no packet and keeps no peer waiting", losesItsDefaultRoute},
 		{"S-03 the order of a Node's families changes nothing", ordersFamilies},
+		{"S-02 a family is switched on and off while it runs", switchesFamilies},
 		{"V-06 large packets arrive or the pod hears why not", sendsLargePackets},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.play(t, api) })
