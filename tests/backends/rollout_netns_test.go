@@ -28,6 +28,7 @@ func TestABackendIsRolledOutNodeByNodeWithoutLoss(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(r.name, " ", "_"), func(t *testing.T) {
 			needs(t, r.to.kind)
+			r.from.wg = r.to.wg // an agent remembers on the way back what it had
 			w := newWorld(t, 3, r.from)
 			for _, next := range []setup{r.to, r.from} {
 				streams := w.traffic()

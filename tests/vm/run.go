@@ -71,8 +71,8 @@ func join(to, image string, j Job) error {
 		return err
 	}
 	a.entry("/job/run", modeFile|0o755, []byte(script(j)))
+	a.folder(j.Dir) // which may be empty
 	for _, f := range append([]string{j.Dir}, j.Files...) {
-		a.folder(f)
 		if err := a.tree(f); err != nil {
 			return err
 		}
