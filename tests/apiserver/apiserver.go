@@ -95,6 +95,7 @@ func (a *API) Resume() {
 	a.t.Helper()
 	file := func(name string) string { return filepath.Join(a.dir, name) }
 	server, err := startProcess(a.dir, a.program, "--etcd-servers="+a.etcd, "--bind-address=127.0.0.1", "--secure-port="+a.port,
+		"--advertise-address=192.0.2.1", // of nobody, and asked for where there is no default route
 		"--cert-dir="+file("certs"), "--token-auth-file="+file("tokens.csv"), "--authorization-mode=RBAC",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+file("sa.pub"),
 		"--service-account-signing-key-file="+file("sa.key"), "--service-cluster-ip-range=10.96.0.0/16",

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weft-cni/weft/tests/lane"
 	"github.com/weft-cni/weft/tests/vm"
@@ -20,22 +21,26 @@ type leg struct {
 	lane  lane.Lane
 	skip  string // of the tests, those that do not depend on the kernel and take long, or need what the machine has not
 	short string // of the tests, those of the short form; "" for none
+	only  string // of the tests, those that it is about; "" for all
+	whole bool   // agents run as processes beside a real API server
 }
 
 // legs are what writes to the kernel, and what only that kernel has.
 func legs() []leg {
+	part := func(pkg, skip, short string) leg { return leg{pkg: pkg, lane: lane.Dual, skip: skip, short: short} }
 	return []leg{
-		{"./backend/kernel", lane.Dual, "Many|Thousand|Hundred|Scale", "^TestTheKernelHasTheManners"},
-		{"./backend/mesh", lane.Dual, "", ""},
-		{"./backend/policy", lane.Dual, "Thousand|Million|Scale", "^TestSCTP"},
-		{"./backend/policy/gate", lane.Dual, "", ""},
-		{"./backend/traffic", lane.Dual, "FiveThousand|RandomConfigs", "^TestM04Pod.*/IPv6/policy_drop"},
-		{"./backend/underlay", lane.Dual, "", ""},
-		{"./backend/vxlan", lane.Dual, "", ""},
-		{"./cniplugin", lane.Dual, "AtAnyStep|ManyCycles|Churn", "^TestSCTP"},
-		{"./subnet/attach", lane.Dual, "", ""},
-		{"./tests/backends", lane.Dual, "", "^TestNothingOfThePods|^TestABackendIsRolledOut.*/vxlan_and_(wireguard|ipip)$"},
-		{"./tests/scenario", lane.Dual, "RealDaemons", ""},
+		part("./backend/kernel", "Many|Thousand|Hundred|Scale", "^TestTheKernelHasTheManners"),
+		part("./backend/mesh", "", ""),
+		part("./backend/policy", "Thousand|Million|Scale", "^TestSCTP"),
+		part("./backend/policy/gate", "", ""),
+		part("./backend/traffic", "FiveThousand|RandomConfigs", "^TestM04Pod.*/IPv6/policy_drop"),
+		part("./backend/underlay", "", ""),
+		part("./backend/vxlan", "", ""),
+		part("./cniplugin", "AtAnyStep|ManyCycles|Churn", "^TestSCTP"),
+		part("./subnet/attach", "", ""),
+		part("./tests/backends", "", "^TestNothingOfThePods|^TestABackendIsRolledOut.*/vxlan_and_(wireguard|ipip)$"),
+		{pkg: "./tests/reliability", lane: lane.Dual, only: "^TestFaults.*/^backend$/(wireguard|ipip)", whole: true},
+		part("./tests/scenario", "RealDaemons", ""),
 	}
 }
 
@@ -132,17 +137,60 @@ func (r runner) run(ctx context.Context, out io.Writer, l leg, short bool) tally
 		return tally{}
 	}
 	which := []string{"run=" + names.pattern()}
+	env := []string{"WEFT_VM_BUILT=" + r.built, laneEnv(l.lane)}
+	if l.whole {
+		more, err := apiServer()
+		if err != nil {
+			_, _ = fmt.Fprintf(out, "SKIP %s: %v\n", l.pkg, err)
+			return tally{skipped: 1}
+		}
+		env = append(env, more...)
+	}
 	switch {
 	case short:
 		which = []string{"run=" + l.short}
+	case l.only != "":
+		which = []string{"run=" + l.only}
 	case l.skip != "":
 		which = append(which, "skip="+l.skip)
 	}
-	t := r.tests.run(ctx, out, l.pkg, []string{"WEFT_VM_BUILT=" + r.built, laneEnv(l.lane)}, r.program, append(which, "timeout=20m")...)
+	t := r.tests.run(ctx, out, l.pkg, env, r.program, append(which, "timeout=20m")...)
 	if t.skipped > 0 {
 		_, _ = fmt.Fprintf(out, "FAIL %s: %d tests were skipped, where none may be\n", strings.TrimPrefix(l.pkg, "./"), t.skipped)
 		t.failed += t.skipped
 		t.skipped = 0
 	}
 	return t
+}
+
+// apiServer is the environment of a leg whose agents speak to a real API server: the machine gets the programs that the cache
+// has, and what the tests read of the repository.
+func apiServer() ([]string, error) {
+	cache, err := vm.Cache()
+	if err != nil {
+		return nil, err
+	}
+	cache = filepath.Dir(cache)
+	root, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	files := []string{filepath.Join(root, "manifests"), filepath.Join(root, "cniplugin")}
+	for _, pattern := range []string{"etcd-*/etcd", "kubernetes-*/kube-apiserver"} {
+		found, err := filepath.Glob(filepath.Join(cache, "bin", pattern))
+		if err != nil || len(found) == 0 {
+			return nil, fmt.Errorf("there is no %s in the cache: make cluster builds it", filepath.Base(pattern))
+		}
+		files = append(files, slices.MaxFunc(found, func(a, b string) int { return changed(a).Compare(changed(b)) }))
+	}
+	return []string{"WEFT_CACHE=" + cache, "WEFT_RELIABILITY=once", "WEFT_VM_FILES=" + strings.Join(files, ":")}, nil
+}
+
+// changed is when a file was written.
+func changed(path string) time.Time {
+	info, err := os.Stat(path)
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
 }
