@@ -17,6 +17,7 @@ import (
 
 // attachment is an ADD under way.
 type attachment struct {
+	args    *skel.CmdArgs
 	owner   ipam.Owner
 	netns   string // CNI_NETNS
 	path    string // CNI_PATH
@@ -28,6 +29,8 @@ type attachment struct {
 	lock    *ipam.Lock
 	began   time.Time
 	earlier []byte // record that was there before; nil without one
+
+	reserved []netip.Addr // by an errand
 }
 
 // add connects a pod: complete the configuration, note it, run the delegate, check the bridge, print the result.
@@ -39,7 +42,7 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	if _, ok := c.IPAM["ranges"]; ok {
 		p.note("ipam.ranges is replaced by the node's subnet out of %s", c.SubnetFile)
 	}
-	a := attachment{owner: ownerOf(args), netns: args.Netns, path: args.Path, self: c.Type, records: c.records(), began: time.Now()}
+	a := attachment{args: args, owner: ownerOf(args), netns: args.Netns, path: args.Path, self: c.Type, records: c.records(), began: time.Now()}
 	ctx, cancel := context.WithTimeout(p.ctx, p.lockWait)
 	defer cancel()
 	// Before the wait for subnet.env, so that a DEL that comes meanwhile has its say after us.
@@ -107,8 +110,8 @@ func (p plugin) attach(a attachment) ([]byte, error) {
 		}
 	}
 	d := p.prepare(c, a)
-	conf := stage{SubnetFile: a.gate.subnetFile, Free: !a.gate.stands, Bare: d.bare.on()}.into(d.conf, a.self, a.path)
-	out, err := p.run(p.ctx, call{kind: a.record.Type, path: a.path, conf: conf, lock: a.lock, limit: p.runLimit, meanwhile: func() { p.tellHost(a.gate.subnetFile) }})
+	var out []byte
+	out, a.reserved, err = p.delegate(a, d)
 	if err == nil {
 		out = d.bare.mend(out)
 		if d.gateways == nil {
@@ -133,6 +136,27 @@ func (p plugin) attach(a attachment) ([]byte, error) {
 		return nil, p.rollback(a, err)
 	}
 	return out, nil
+}
+
+// delegate runs the delegate, and while it starts what it will ask for, and tells what that has reserved.
+func (p plugin) delegate(a attachment, d delegation) (out []byte, reserved []netip.Addr, err error) {
+	c := call{kind: a.record.Type, path: a.path, conf: d.conf, lock: a.lock, limit: p.runLimit, meanwhile: func() { p.tellHost(a.gate.subnetFile) }}
+	s := stage{Type: a.record.IPAM.Type, SubnetFile: a.gate.subnetFile, Free: !a.gate.stands, Bare: d.bare.on()}
+	if s.Free && !s.Bare {
+		out, err = p.run(p.ctx, c)
+		return out, nil, err
+	}
+	e, err := newErrand(s, d.conf)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer e.close()
+	c.conf = e.stage.into(d.conf, a.self, a.path)
+	if _, _, staged := unstage(c.conf); staged {
+		c.meanwhile = func() { e.run(p, a.args); p.tellHost(a.gate.subnetFile) }
+	}
+	out, err = p.run(p.ctx, c)
+	return out, e.reserved, err
 }
 
 // delegation is what is left for the delegate to do.

@@ -30,6 +30,38 @@ func TestC04DelWithAUselessRecordReleasesAll(t *testing.T) {
 	}
 }
 
+// What stands in a record's place may be no file at all.
+func TestC04DelWithSomethingElseInTheRecordsPlaceReleasesAll(t *testing.T) {
+	for name, put := range map[string]func(w *world, path string) error{
+		"a directory":               func(_ *world, path string) error { return os.Mkdir(path, 0o700) },
+		"a link that leads nowhere": func(_ *world, path string) error { return os.Symlink("nowhere", path) },
+		"a link to itself":          func(_ *world, path string) error { return os.Symlink(path, path) },
+		"a link to another pod's":   func(w *world, path string) error { return os.Symlink(w.file("flannel/other"), path) },
+		"a file without an end":     func(_ *world, path string) error { return os.Truncate(path, 1<<40) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			p, other := w.pod("c04"), w.pod("other")
+			w.add(p)
+			w.add(other)
+			path := w.file("flannel/c04")
+			if name == "a file without an end" {
+				w.write("flannel/c04", "{")
+			} else {
+				w.must(os.Remove(path))
+			}
+			w.must(put(w, path))
+			w.del(p)
+			if _, err := os.Lstat(path); err == nil {
+				t.Error("it is still there")
+			}
+			w.run("ip", "netns", "exec", "other", "ping", "-c1", "-W2", w.at(1))
+			w.del(other)
+			w.empty()
+		})
+	}
+}
+
 func TestC07DelWithoutARecordReleasesAll(t *testing.T) {
 	for name, change := range map[string]func(*world, *pod){
 		"and nothing else":            func(*world, *pod) {},

@@ -33,7 +33,7 @@ func gateOf(args *skel.CmdArgs, subnetFile string) (gate, error) {
 		return g, nil
 	}
 	var err error
-	if g.stands, err = attach.Stands(); err != nil {
+	if g.stands, err = attach.Enforced(); err != nil {
 		return g, fail(types.ErrTryAgainLater, "%v", err)
 	}
 	return g, nil
@@ -55,7 +55,7 @@ func (g *gate) hold(addrs []netip.Addr) error {
 	if !g.stands {
 		return nil
 	}
-	if _, err := attach.Hold(addrs); err != nil {
+	if err := attach.HoldWhileEnforced(addrs); err != nil {
 		return fail(types.ErrTryAgainLater, "%v", err)
 	}
 	return nil

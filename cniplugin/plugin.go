@@ -37,7 +37,7 @@ func newPlugin(ctx context.Context) plugin {
 }
 
 func (p plugin) verbs() skel.CNIFuncs {
-	return skel.CNIFuncs{Add: p.staged(p.add), Del: p.staged(p.del), Check: p.check, GC: p.gc, Status: p.status}
+	return skel.CNIFuncs{Add: p.staged(p.add, p.stagedAdd), Del: p.staged(p.del, p.stagedDel), Check: p.check, GC: p.gc, Status: p.status}
 }
 
 // note writes a line to the runtime's log.

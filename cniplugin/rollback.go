@@ -13,14 +13,14 @@ import (
 // the DEL of the runtime finds it. An attachment that was there before this ADD is not touched: a runtime that adds
 // twice by mistake must not lose its pod's network.
 func (p plugin) rollback(a attachment, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), p.undoTime)
+	defer cancel()
 	if a.earlier != nil || a.hasOlderReservation() {
-		if err := a.putBack(); err != nil {
+		if err := errors.Join(a.putBack(), a.forgo(ctx)); err != nil {
 			p.note("%v", err)
 		}
 		return cause
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), p.undoTime)
-	defer cancel()
 	del := call{kind: a.record.Type, path: a.path, conf: a.record.Raw, lock: a.lock, limit: p.undoTime, env: map[string]string{"CNI_COMMAND": "DEL"}}
 	if _, err := p.run(ctx, del); err != nil {
 		// Without its plugin the delegate cannot have made anything either.

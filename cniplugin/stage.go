@@ -19,6 +19,7 @@ type stage struct {
 	SubnetFile string `json:"subnetFile"`
 	Free       bool   `json:"free,omitempty"` // there are no policies
 	Bare       bool   `json:"bare,omitempty"`
+	Answer     string `json:"answer,omitempty"` // where the answer to an errand comes; "" without one
 }
 
 const stageKey = "weft"
@@ -65,28 +66,50 @@ func unstage(raw []byte) (stage, []byte, bool) {
 }
 
 // staged is a verb that may be called as the address management of our own delegate.
-func (p plugin) staged(verb func(*skel.CmdArgs) error) func(*skel.CmdArgs) error {
+func (p plugin) staged(verb func(*skel.CmdArgs) error, answer func(*skel.CmdArgs, stage, []byte) ([]byte, error)) func(*skel.CmdArgs) error {
 	return func(args *skel.CmdArgs) error {
 		s, conf, ok := unstage(args.StdinData)
 		if !ok {
 			return verb(args)
 		}
-		// In the delegate's group, so that it ends with it.
-		out, err := p.run(p.ctx, call{kind: s.Type, path: args.Path, conf: conf, limit: p.runLimit, inGroup: true})
+		out, err := answer(args, s, conf)
 		if err != nil {
 			return err
-		}
-		if addrs := ipam.ResultAddrs(out); len(addrs) > 0 {
-			if err := s.before(args, conf, addrs); err != nil {
-				return err // the delegate releases the address
-			}
-		}
-		if s.Bare {
-			out = withoutGateways(out)
 		}
 		_, err = p.stdout.Write(out)
 		return err
 	}
+}
+
+// stagedAdd hands on the answer to the errand, or runs the real one where there is none. In the delegate's group, so that it
+// ends with it.
+func (p plugin) stagedAdd(args *skel.CmdArgs, s stage, conf []byte) ([]byte, error) {
+	if s.Answer != "" {
+		return fetch(s.Answer)
+	}
+	return p.manage(args, s, conf, true)
+}
+
+// stagedDel is what a delegate asks for that could not finish.
+func (p plugin) stagedDel(args *skel.CmdArgs, s stage, conf []byte) ([]byte, error) {
+	return p.run(p.ctx, call{kind: s.Type, path: args.Path, conf: conf, limit: p.runLimit, inGroup: true})
+}
+
+// manage runs the real address management and does what comes before an interface has the addresses.
+func (p plugin) manage(args *skel.CmdArgs, s stage, conf []byte, inGroup bool) ([]byte, error) {
+	out, err := p.run(p.ctx, call{kind: s.Type, path: args.Path, conf: conf, limit: p.runLimit, inGroup: inGroup})
+	if err != nil {
+		return nil, err
+	}
+	if addrs := ipam.ResultAddrs(out); len(addrs) > 0 {
+		if err := s.before(args, conf, addrs); err != nil {
+			return nil, err // the delegate releases the address
+		}
+	}
+	if s.Bare {
+		out = withoutGateways(out)
+	}
+	return out, nil
 }
 
 // before is what comes before an interface has the addresses.

@@ -118,7 +118,10 @@ func (r Records) Remove(o Owner) error {
 // RemoveName removes a record by file name.
 func (r Records) RemoveName(name string) error {
 	path := filepath.Join(r.Dir, name)
-	err := syscall.Unlink(path) // os.Remove would go on to try whether it is a folder
+	err := syscall.Unlink(path) // os.Remove would go on to try whether it is a folder, whatever the error
+	if errors.Is(err, syscall.EISDIR) {
+		err = syscall.Rmdir(path) // an empty one; what else is in a folder is nothing of ours
+	}
 	if err == nil || errors.Is(err, syscall.ENOENT) {
 		return nil
 	}
