@@ -19,13 +19,18 @@ import (
 	"github.com/weft-cni/weft/backend/policy/guard"
 )
 
-// rereadPeriod is how often the kernel's table is read although nobody was heard to change it.
-const rereadPeriod = time.Minute
+// rereadPeriod is how often the kernel's table is read although nobody was heard to change it. A change that comes meanwhile
+// waits, so reading may take one part in rereadShare of the time at most.
+const (
+	rereadPeriod = time.Minute
+	rereadShare  = 300
+	rereadMost   = 10 * time.Minute
+)
 
 // Manager keeps the table of one network namespace as the World wants it.
 //
 // What the kernel holds is read when it may be another than what was written last: at the first Sync, after anybody else's
-// change to our table, after an error, and once a minute. In between, Watch is trusted: each of our transactions signs itself
+// change to our table, after an error, and once a minute, or less often where it takes long. In between, Watch is trusted: each of our transactions signs itself
 // with a mark, so that a transaction on our table without it is known to be another's. Reading 100,000 elements costs half a
 // second; a pod that comes is a write of one element. Without Watch every Sync reads.
 //
@@ -37,9 +42,10 @@ type Manager struct {
 	mark     string // begins the mark of each of our transactions
 	marks    int
 
-	written  Ruleset   // what the kernel holds, when known
-	known    bool      //
-	readAt   time.Time //
+	written  Ruleset       // what the kernel holds, when known
+	known    bool          //
+	readAt   time.Time     //
+	reads    time.Duration // how long the last reading took
 	reread   time.Duration
 	watching atomic.Bool
 	foreign  atomic.Bool // somebody else changed our table since it was read
@@ -70,7 +76,7 @@ func New(h netfilter.Host) *Manager {
 // they do not allow any more have been cut. What is right already is not written.
 func (m *Manager) Sync(ctx context.Context, w World, c Config) (Result, error) {
 	want := m.compiler.Compile(w, c)
-	have, strange, err := m.have(ctx)
+	have, strange, err := m.have(ctx, want)
 	if err != nil {
 		return Result{}, err
 	}
@@ -116,9 +122,9 @@ func (m *Manager) Stands(ctx context.Context) (bool, error) {
 }
 
 // have is what the kernel holds: from memory while nobody else can have changed it.
-func (m *Manager) have(ctx context.Context) (Ruleset, []string, error) {
+func (m *Manager) have(ctx context.Context, want Ruleset) (Ruleset, []string, error) {
 	foreign := m.foreign.Swap(false)
-	if m.known && !foreign && m.watching.Load() && time.Since(m.readAt) < m.reread {
+	if m.known && !foreign && m.watching.Load() && m.trusts(want) {
 		return m.written, nil, nil
 	}
 	wasKnown := m.known
@@ -126,9 +132,19 @@ func (m *Manager) have(ctx context.Context) (Ruleset, []string, error) {
 	if gone := m.gone.Swap(false); gone && wasKnown && foreign {
 		return Ruleset{}, nil, nil
 	}
+	began := time.Now()
 	r, strange, err := m.read(ctx)
 	m.readAt = time.Now()
+	m.reads = m.readAt.Sub(began)
 	return r, strange, err
+}
+
+// trusts tells whether what was read last is still good enough. When the time has come to read again, a change goes first, and
+// the reading is left to the next Sync that has nothing to write.
+func (m *Manager) trusts(want Ruleset) bool {
+	due := max(m.reread, min(rereadShare*m.reads, rereadMost))
+	age := time.Since(m.readAt)
+	return age < due || age < 2*due && !Diff(m.written, want).Empty()
 }
 
 // read reads our table; one that is not there is the empty Ruleset.
