@@ -45,7 +45,7 @@ const listPatience = 15 * time.Second
 func (d *daemon) runPolicies(ctx context.Context) error {
 	holding := gate.New(gate.Config{SubnetFile: d.cfg.Paths.SubnetFile, Log: d.log, Wrap: d.seams.NFT})
 	manager := policy.NewGuarded(netfilter.Host{})
-	defer manager.Close()
+	defer func() { manager.Close(); holding.Close() }()
 	if d.cfg.Policy.Mode == PolicyOff {
 		d.until(ctx, partPolicy, func(ctx context.Context) error { return removePolicies(ctx, manager, holding, d.log) })
 		<-ctx.Done()

@@ -30,21 +30,7 @@ func FreeSet(f subnet.Family) string { return [2]string{"free-ipv4", "free-ipv6"
 // Stands reports whether the table is there, that is, whether new pods have to be held. The kernel is asked and not a
 // file, since it is the kernel that lets packets pass: what it says holds while the agent is away, too, and from the very
 // moment at which the agent begins to enforce.
-func Stands() (bool, error) {
-	c, err := nl.DialNFTables()
-	if err != nil {
-		return false, fmt.Errorf("look for table %s: %w", TableName, err)
-	}
-	defer c.Close()
-	err = c.Ask(nl.NFTMessage{Kind: unix.NFT_MSG_GETTABLE, Attrs: nl.Text(unix.NFTA_TABLE_NAME, TableName)})
-	switch {
-	case err == nil:
-		return true, nil
-	case missing(err) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL): // the latter: no nftables at all
-		return false, nil
-	}
-	return false, fmt.Errorf("look for table %s: %w", TableName, err)
-}
+func Stands() (bool, error) { return exists(TableName) }
 
 // Hold puts addresses into the held sets, and takes them out of the free ones if they were left there. Without the table
 // it does nothing, and says so by false.

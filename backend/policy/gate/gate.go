@@ -118,6 +118,9 @@ func (g *Gate) Shut(ctx context.Context, shut bool) error {
 	return nil
 }
 
+// Close ends what is kept up by this process. The table stays. It is not to be called beside Shut.
+func (g *Gate) Close() { g.table.takeDownSign() }
+
 // close notes that the gate is shut. When it was before, and the table had to be made anew, it tells which pods are to be
 // held again: those that were not let go yet.
 func (g *Gate) close(made bool) (held []attach.Note) {

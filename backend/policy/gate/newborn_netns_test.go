@@ -124,7 +124,7 @@ func (n *nursery) enforce() {
 		return n.gate.Judged(ctx, w)
 	}}
 	ctx, cancel := context.WithCancel(context.Background())
-	changed, heard := source.Changed(), manager.Watch(ctx)
+	changed, heard, gated := source.Changed(), manager.Watch(ctx), n.gate.Watch(ctx)
 	tasks := []func(){
 		func() { _ = source.Run(ctx) },
 		func() { _ = loop.Run(ctx) },
@@ -133,6 +133,8 @@ func (n *nursery) enforce() {
 				select {
 				case <-ctx.Done():
 				case <-changed:
+					loop.Poke()
+				case <-gated:
 					loop.Poke()
 				case _, open := <-heard:
 					if !open {

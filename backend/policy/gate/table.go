@@ -14,6 +14,7 @@ import (
 	"github.com/weft-cni/weft/backend/netfilter"
 	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/subnet/attach"
+	"github.com/weft-cni/weft/subnet/nl"
 )
 
 const (
@@ -33,6 +34,7 @@ type table struct {
 	looked time.Time    // when the rules were last seen to be right
 	doubt  *atomic.Bool // somebody changed the table since
 	heard  *atomic.Bool // changes are listened to, and raise doubts
+	sign   *nl.NFTables // the owner of the sign; nil while there is none
 }
 
 // rules drop what is sent from and to held addresses. Neighbour discovery is not a pod's word but its kernel's, and the
@@ -62,6 +64,7 @@ func (t *table) stands() (stands bool, err error) {
 
 // ensure makes the table right. It tells whether the table was missing.
 func (t *table) ensure(ctx context.Context) (made bool, err error) {
+	t.putUpSign()
 	stands, err := t.stands()
 	if err != nil {
 		return false, err
@@ -103,6 +106,29 @@ func (t *table) ensure(ctx context.Context) (made bool, err error) {
 	return err == nil && !stands, err
 }
 
+// putUpSign says that there are policies, whatever somebody does to the table. Where it cannot be put up, or another agent has,
+// new pods are held as long as the table stands.
+func (t *table) putUpSign() {
+	if t.sign != nil {
+		return
+	}
+	_ = t.host.Inside(func() error {
+		c, err := nl.OwnTable(attach.SignName)
+		if err == nil {
+			t.sign = &c
+		}
+		return err
+	})
+}
+
+// takeDownSign says that there are no policies.
+func (t *table) takeDownSign() {
+	if t.sign != nil {
+		t.sign.Close()
+	}
+	t.sign = nil
+}
+
 // right looks whether the rules are those that should be there.
 func (t *table) right(ctx context.Context) bool {
 	if t.open() != nil {
@@ -118,6 +144,7 @@ func (t *table) right(ctx context.Context) bool {
 }
 
 func (t *table) remove(ctx context.Context) error {
+	t.takeDownSign()
 	t.looked = time.Time{}
 	if stands, err := t.stands(); err != nil || !stands {
 		return err

@@ -20,7 +20,6 @@
 package guard
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -55,9 +54,6 @@ type Pods [3]map[netip.Addr]bool
 
 // Empty tells whether there are none.
 func (p Pods) Empty() bool { return len(p[ToPod])+len(p[FromPod])+len(p[ToNode]) == 0 }
-
-// ErrUnsupported means that the kernel has no tables with an owner.
-var ErrUnsupported = errors.New("the kernel has no nftables with an owner (Linux 5.12 has)")
 
 // Guard keeps the table of one network namespace. One goroutine at a time may call it.
 //
@@ -119,7 +115,7 @@ func (g *Guard) Close() {
 // begin makes the table.
 func (g *Guard) begin(pods Pods) error {
 	err := g.host.Inside(func() error {
-		c, err := nl.DialNFTables()
+		c, err := nl.OwnTable(TableName)
 		if err == nil {
 			g.conn = &c
 		}
@@ -128,35 +124,12 @@ func (g *Guard) begin(pods Pods) error {
 	if err != nil {
 		return err
 	}
-	if err := g.own(); err != nil {
-		g.Close()
-		return err
-	}
 	list := append(contents(), elements(unix.NFT_MSG_NEWSETELEM, pods)...)
 	input := len(pods[ToNode]) > 0
 	if input {
 		list = append(list, inputChain()...)
 	}
 	return g.change(list, func() { g.have, g.input = missing(Pods{}, pods), input })
-}
-
-// own makes the empty table. One that anybody may change is none of a living agent's.
-func (g *Guard) own() error {
-	err := g.conn.Change(table(unix.NFT_MSG_NEWTABLE))
-	if errors.Is(err, unix.EEXIST) {
-		if err = g.conn.Change(table(unix.NFT_MSG_DELTABLE)); err == nil {
-			err = g.conn.Change(table(unix.NFT_MSG_NEWTABLE))
-		}
-	}
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
-		return ErrUnsupported
-	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("own table inet %s: %w: another process does, or NET_ADMIN is missing", TableName, err)
-	}
-	return fmt.Errorf("own table inet %s: %w", TableName, err)
 }
 
 // change carries out a transaction. After an error nothing is certain, and the table goes: the next Widen makes it anew.

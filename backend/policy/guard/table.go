@@ -12,8 +12,6 @@ import (
 )
 
 const (
-	tableOwned = 2 // NFT_TABLE_F_OWNER
-
 	passedTime = 2 * time.Minute // what passed is remembered for so long
 	passedMost = 65535           // and not more than so many
 	chunk      = 1000            // elements in a message: the length of a list of them is a number of 16 bits
@@ -38,16 +36,6 @@ func sideSet(s Side, f subnet.Family) string {
 
 // passedSet is the set of what has passed: source, destination, protocol, port.
 func passedSet(f subnet.Family) string { return "passed" + suffix(f) }
-
-// table is a message about the table itself.
-func table(kind uint16) nl.NFTMessage {
-	m := nl.NFTMessage{Kind: kind, Attrs: nl.Text(unix.NFTA_TABLE_NAME, TableName)}
-	if kind == unix.NFT_MSG_NEWTABLE {
-		m.Flags = unix.NLM_F_CREATE | unix.NLM_F_EXCL
-		m.Attrs = append(m.Attrs, word(unix.NFTA_TABLE_FLAGS, tableOwned)...)
-	}
-	return m
-}
 
 // sets are all sets, empty but for the protocols.
 func sets() []nl.NFTMessage {
