@@ -397,3 +397,10 @@ func TestI13AnOverlapWithALocalNetworkNamesTheInterface(t *testing.T) {
 		})
 	}
 }
+
+func TestAListInOneIfaceIsExplained(t *testing.T) {
+	_, err := Pick(Options{Iface: []string{"eth0,eth1"}}, host(t, twoNICs))
+	if err == nil || !strings.Contains(err.Error(), "--iface=eth0,eth1: no interface of that name; for several, repeat --iface") {
+		t.Error(err)
+	}
+}
