@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -36,10 +37,10 @@ func Figures(figures []Figure) string {
 	return b.String()
 }
 
-// quantile is the value below which a share of all lies.
+// quantile is the smallest value that a share of all does not exceed.
 func quantile[T int64 | float64 | time.Duration](all []T, share float64) T {
 	sorted := slices.Sorted(slices.Values(all))
-	return sorted[min(int(share*float64(len(sorted))), len(sorted)-1)]
+	return sorted[max(int(math.Ceil(share*float64(len(sorted))))-1, 0)]
 }
 
 // load is how many processes wanted a processor within the last minute.

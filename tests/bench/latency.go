@@ -77,12 +77,9 @@ const (
 	blocked  = 0x300000
 )
 
-// latency measures n changes of each kind, one at a time, in turns, with random rests between them. The other node's agent
-// does not run meanwhile: a real cluster's runs on a machine of its own.
+// latency measures n changes of each kind, one at a time, in turns, with random rests between them.
 func (w *town) latency(c crowd, n int) []Figure {
 	w.t.Helper()
-	w.off.Agent.Kill()
-	defer w.restart(w.off, w.off.args...)
 	first := w.probes
 	w.probes += n
 	w.API.Store("pods", each(n, func(i int) apiserver.Object {
@@ -106,6 +103,10 @@ func (w *town) latency(c crowd, n int) []Figure {
 		{"a pod is born", func(i int) (time.Duration, error) { return w.bear(e, c, i) }},
 		{"a policy is written", func(i int) (time.Duration, error) { return w.write(e, c, i) }},
 	}
+	limit := 500 * time.Millisecond
+	if c.pods <= 1000 {
+		limit = 100 * time.Millisecond
+	}
 	took := make([][]time.Duration, len(kinds))
 	for i := range n {
 		for k := range kinds {
@@ -113,11 +114,10 @@ func (w *town) latency(c crowd, n int) []Figure {
 			one, err := kinds[k].do(first + i)
 			w.must(err)
 			took[k] = append(took[k], one)
+			if one > limit {
+				w.t.Logf("%s, number %d: %v; load %s", kinds[k].what, i, one, load())
+			}
 		}
-	}
-	limit := 500 * time.Millisecond
-	if c.pods <= 1000 {
-		limit = 100 * time.Millisecond
 	}
 	var out []Figure
 	for k := range kinds {

@@ -18,6 +18,7 @@ func (w *town) idleMemory(c crowd, n int) Figure {
 		on = append(on, w.settled())
 	}
 	a, b := quantile(off, 0.5), quantile(on, 0.5)
+	w.t.Logf("off %.0f, on %.0f", off, on)
 	return Figure{
 		What: fmt.Sprintf("the agent's memory (RSS), %d pods in the cluster, no policy", c.pods),
 		Got:  mebi(b), Beside: "`--network-policy=off`", Base: mebi(a), Difference: mebi(b - a), Limit: "< " + mebi(mostWatch), Kept: b-a < mostWatch,
@@ -55,7 +56,7 @@ func (w *town) fullMemory(c crowd) []Figure {
 	ready := time.Since(began)
 	w.settledAgain()
 	out := []Figure{{
-		What: fmt.Sprintf("from the start of the agent to ready with all rules; %d pods, %d policies, %d pods here", c.pods, c.policies, c.local),
+		What: fmt.Sprintf("from the start of the agent until it has all pods and policies and has looked at its rules; %d pods, %d policies, %d pods here", c.pods, c.policies, c.local),
 		Got:  short(ready),
 	}}
 	return append(out, w.memoryNow(c, "after its start"))
@@ -85,8 +86,11 @@ func (w *town) memoryNow(c crowd, when string) Figure {
 	w.t.Helper()
 	now, most, err := w.on.resident()
 	w.must(err)
-	heap, err := w.on.metric("go_memstats_heap_alloc_bytes")
-	w.must(err)
+	var heap float64
+	w.soon("the agent tells its heap", func() (err error) {
+		heap, err = w.on.metric("go_memstats_heap_alloc_bytes")
+		return err
+	})
 	return Figure{
 		What: fmt.Sprintf("the agent's memory %s: most RSS ever, RSS, Go heap; %d pods, %d policies, %d pods here", when, c.pods, c.policies, c.local),
 		Got:  fmt.Sprintf("%s, %s, %s", mebi(most), mebi(now), mebi(heap)), Limit: "< " + mebi(mostMemory), Kept: most < mostMemory,

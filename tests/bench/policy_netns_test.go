@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/weft-cni/weft/subnet/attach"
 	"github.com/weft-cni/weft/tests/lane"
 )
 
@@ -42,15 +41,7 @@ func policyFigures(t *testing.T, a amount) []Figure {
 	note(w.memoryNow(a.large, "after these changes"))
 	note(w.births(a.large, 1, a.births))
 	note(w.births(a.large, a.pods, a.births))
-	w.restart(w.off)
-	w.soon("the client's node has its gate", func() error {
-		_, err := w.off.NS.Try("nft", "list", "table", "inet", attach.TableName)
-		return err
-	})
-	w.on.Agent.Kill()
-	w.off.Agent.Kill()
-	w.serve()
-	note(w.wire(a.large, w.off.Pod, "between two nodes", a.rounds)...)
+	note(w.wire(a.large, a.rounds)...)
 	return out
 }
 
@@ -67,7 +58,7 @@ func TestTheTableOfCostsOfPoliciesIsMade(t *testing.T) {
 		a = amount{
 			small:   crowd{pods: 1000, policies: 100, namespaces: 50, local: 10, selecting: 10, lane: l},
 			large:   crowd{pods: 100_000, policies: 10_000, namespaces: 5000, local: 110, selecting: 100, lane: l},
-			changes: 100, starts: 3, pods: 110, births: 30, rounds: 40,
+			changes: 100, starts: 5, pods: 110, births: 30, rounds: 40,
 		}
 	}
 	before := load()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -25,13 +24,14 @@ import (
 // patience is how long anything may take; the figures are judged elsewhere.
 const patience = 3 * time.Minute
 
-// town is a real API server with two real agents: the first node's enforces policies, the second's is told not to. The
-// server is the first node's pod, the client the second's.
+// town is a real API server with three real agents: the first node's enforces policies, the others' are told not to. The
+// second node's pod is a client, the others' are servers.
 type town struct {
 	*reliability.Bench
 	t       testing.TB
 	on, off *home
-	probes  int // changes of each kind that were made so far
+	plain   *home // with a server, as the first
+	probes  int   // changes of each kind that were made so far
 	written []*networkingv1.NetworkPolicy
 }
 
@@ -39,19 +39,21 @@ type town struct {
 type home struct {
 	*reliability.Node
 	cni  *libcni.CNIConfig
-	args []string // of the agent
-	born int      // pods ever
-	stay int      // pods that stay, beside the bench's own
+	born int // pods ever
+	stay int // pods that stay, beside the bench's own
 }
 
 func newTown(t testing.TB) *town {
 	t.Helper()
-	b := reliability.NewBench(t, reliability.NewSite(t), 2)
+	b := reliability.NewBench(t, reliability.NewSite(t), 3)
 	w := &town{Bench: b, t: t}
 	_, err := b.Client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}}, metav1.CreateOptions{})
 	w.must(err)
-	w.on, w.off = w.home(b.Nodes[0]), w.home(b.Nodes[1], "--network-policy=off")
-	w.API.Store("pods", each(2, func(i int) apiserver.Object {
+	const off = "--network-policy=off"
+	w.on, w.off = w.home(b.Nodes[0]), w.home(b.Nodes[1], off)
+	w.plain = &home{Node: b.Nodes[2]}
+	w.restart(w.plain, off)
+	w.API.Store("pods", each(len(b.Nodes), func(i int) apiserver.Object {
 		n := b.Nodes[i]
 		p := probe(n.Name, n.Name, i, map[string]string{"app": n.Name})
 		for _, a := range n.PodAddrs() {
@@ -76,7 +78,7 @@ func (w *town) home(n *reliability.Node, args ...string) *home {
 	w.t.Helper()
 	r, err := reliability.NewRuntime(n)
 	w.must(err)
-	h := &home{Node: n, args: args, cni: libcni.NewCNIConfigWithCacheDir([]string{n.Path("bin")}, n.Path("cni"), r)}
+	h := &home{Node: n, cni: libcni.NewCNIConfigWithCacheDir([]string{n.Path("bin")}, n.Path("cni"), r)}
 	w.restart(h, args...)
 	return h
 }
@@ -129,6 +131,10 @@ func (w *town) guarded(c crowd) {
 		}
 		if err != nil {
 			return err
+		}
+		// The rules may be an earlier agent's: this one has them when it says so.
+		if v, err := w.on.metric("weft_policy_enforced"); err != nil || v != 1 {
+			return fmt.Errorf("the agent does not enforce yet: %v", err)
 		}
 		return w.on.Agent.Ready()
 	})
@@ -203,9 +209,4 @@ func (w *town) add(h *home) (took time.Duration, del func()) {
 		w.must(h.cni.DelNetworkList(w.t.Context(), list, conf))
 		w.must(pods.Delete(w.t.Context(), id, *metav1.NewDeleteOptions(0)))
 	}
-}
-
-// server is where the first node's pod is reached.
-func (w *town) server(port uint16) netip.AddrPort {
-	return netip.AddrPortFrom(w.on.PodAddrs()[0], port)
 }

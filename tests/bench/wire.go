@@ -7,13 +7,10 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-cni/weft/backend/policy"
-	"github.com/weft-cni/weft/subnet/attach"
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
@@ -32,20 +29,20 @@ type arm struct {
 	connects []time.Duration
 }
 
-// wire measures what a packet pays. The agents are ended: their rules stay, and are switched off and on by making the tables
-// dormant, which takes their hooks out of the kernel. So both arms have the same sockets, routes and devices.
-func (w *town) wire(c crowd, client *nstest.NS, where string, rounds int) []Figure {
+// wire measures what a packet pays: from one client to the server behind the rules, and to another's on a node that is the same
+// but for them. The agents go on, for a part of the rules goes with its agent.
+func (w *town) wire(c crowd, rounds int) []Figure {
 	w.t.Helper()
+	w.serve(w.on)
+	w.serve(w.plain)
 	var arms [2]arm // without, with
 	for i := range rounds {
 		for k := range 2 {
 			on := (k + i) % 2 // each is first as often
-			w.must(w.hooks(on == 1))
-			w.must(arms[on].measure(w, client))
+			w.must(arms[on].measure(w.off.Pod, []*home{w.plain, w.on}[on].PodAddrs()[0]))
 		}
 	}
-	w.must(w.hooks(true))
-	title := fmt.Sprintf("%s; %d policies, %d of them on the server", where, c.policies, c.selecting)
+	title := fmt.Sprintf("between pods of two nodes; %d policies, %d of them select the server", c.policies, c.selecting)
 	rate := func(what, unit string, pick func(arm) []float64) Figure {
 		var shares []float64 // of neighbours in time, so that others' load hits both
 		a, b := pick(arms[0]), pick(arms[1])
@@ -54,7 +51,7 @@ func (w *town) wire(c crowd, client *nstest.NS, where string, rounds int) []Figu
 		}
 		loss := -quantile(shares, 0.5)
 		return Figure{
-			What: what + ", " + title, Got: spread(b, unit), Beside: "no rules", Base: spread(a, unit),
+			What: what + ", " + title, Got: spread(b, unit), Beside: "`--network-policy=off`", Base: spread(a, unit),
 			Difference: fmt.Sprintf("%+.1f %%", -100*loss), Limit: "within 3 %", Kept: loss < mostLoss,
 		}
 	}
@@ -64,7 +61,7 @@ func (w *town) wire(c crowd, client *nstest.NS, where string, rounds int) []Figu
 		words := func(all []time.Duration) string {
 			return fmt.Sprintf("%s (%s to %s)", short(quantile(all, 0.5)), short(quantile(all, 0.25)), short(quantile(all, 0.75)))
 		}
-		return Figure{What: what + ", " + title, Got: words(b), Beside: "no rules", Base: words(a), Difference: short(d), Limit: "< 20 µs", Kept: d < mostFirst}
+		return Figure{What: what + ", " + title, Got: words(b), Beside: "`--network-policy=off`", Base: words(a), Difference: short(d), Limit: "< 20 µs", Kept: d < mostFirst}
 	}
 	return []Figure{
 		rate("TCP throughput", "Gbit/s", func(a arm) []float64 { return a.bits }),
@@ -79,34 +76,13 @@ func spread(all []float64, unit string) string {
 	return fmt.Sprintf("%.4g (%.4g to %.4g) %s", quantile(all, 0.5), quantile(all, 0.25), quantile(all, 0.75), unit)
 }
 
-// hooks takes the rules of policies out of the packets' way on both nodes, or puts them back. The client's node has no table
-// but the gate's, since no policy selects a pod of it.
-func (w *town) hooks(on bool) error {
-	flags := " { flags dormant; }"
-	if on {
-		flags = ""
-	}
-	var errs []error
-	for _, h := range []*home{w.on, w.off} {
-		tables, err := h.NS.Try("nft", "list", "tables")
-		errs = append(errs, err)
-		for _, name := range []string{policy.TableName, attach.TableName} {
-			if strings.Contains(tables, "table inet "+name+"\n") {
-				_, err := h.NS.Try("nft", "add table inet "+name+flags)
-				errs = append(errs, err)
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// serve makes the server answer.
-func (w *town) serve() {
+// serve makes a node's pod answer.
+func (w *town) serve(h *home) {
 	w.t.Helper()
-	pod := w.on.Pod
-	pod.TCPEcho(w.server(echoPort))
-	pod.UDPEcho(w.server(datagramPort))
-	l := pod.Listen(w.server(sinkPort))
+	at := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(h.PodAddrs()[0], port) }
+	h.Pod.TCPEcho(at(echoPort))
+	h.Pod.UDPEcho(at(datagramPort))
+	l := h.Pod.Listen(at(sinkPort))
 	go func() {
 		for {
 			conn, err := l.Accept()
@@ -133,13 +109,14 @@ func (w *town) serve() {
 const slice = 300 * time.Millisecond
 
 // measure does each thing once.
-func (a *arm) measure(w *town, client *nstest.NS) error {
-	bits, err1 := throughput(client, w.server(sinkPort))
-	requests, err2 := requests(client, w.server(echoPort))
+func (a *arm) measure(client *nstest.NS, server netip.Addr) error {
+	at := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(server, port) }
+	bits, err1 := throughput(client, at(sinkPort))
+	requests, err2 := requests(client, at(echoPort))
 	a.bits, a.requests = append(a.bits, bits), append(a.requests, requests)
 	const times = 100
-	first, err3 := each1(client, times, func() (time.Duration, error) { return firstPacket(w.server(datagramPort)) })
-	connects, err4 := each1(client, times, func() (time.Duration, error) { return connect(w.server(echoPort)) })
+	first, err3 := many(client, times, func() (time.Duration, error) { return firstPacket(at(datagramPort)) })
+	connects, err4 := many(client, times, func() (time.Duration, error) { return connect(at(echoPort)) })
 	a.first, a.connects = append(a.first, first...), append(a.connects, connects...)
 	return errors.Join(err1, err2, err3, err4)
 }
@@ -191,8 +168,8 @@ func requests(client *nstest.NS, to netip.AddrPort) (float64, error) {
 	return float64(n) / time.Since(began).Seconds(), nil
 }
 
-// each1 does something so often inside a namespace.
-func each1(ns *nstest.NS, n int, do func() (time.Duration, error)) (out []time.Duration, err error) {
+// many does something so often inside a namespace.
+func many(ns *nstest.NS, n int, do func() (time.Duration, error)) (out []time.Duration, err error) {
 	err = ns.Do(func() error {
 		for range n {
 			took, err := do()
