@@ -90,7 +90,7 @@ func (p *podFamilies) halves(own [2]netip.Prefix, here map[string]int) (names []
 	}
 	slices.Sort(names)
 	slices.Sort(families)
-	return names, strings.Join(slices.Compact(families), " or ")
+	return slices.Compact(names), strings.Join(slices.Compact(families), " or ") // a pod may have two interfaces of ours
 }
 
 // tell says who they are: in full to whoever asks this node, and to the cluster once, so that it does not hear of each pod that

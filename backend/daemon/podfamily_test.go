@@ -60,6 +60,13 @@ func TestS02PodsThatWereMadeWithoutAFamilyAreNamedWithTheCure(t *testing.T) {
 	p.look(&applied{Net: mesh.Config{Ends: both}}, host)
 	want("both", 2, "while this node had no IPv4 or IPv6, and stay without it: delete them, so that they are made anew: shop/web-0, shop/web-1")
 	event := p.told()
+	text, err := os.ReadFile(filepath.Join(dir, "cbr0-c0-eth0"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "cbr0-c0-net1"), text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Remove(filepath.Join(dir, "cbr0-c1-eth0")); err != nil {
 		t.Fatal(err)
 	}
