@@ -136,7 +136,7 @@ func (c crowd) policy(i int) apiserver.Object {
 // spec is a policy's specification out of JSON.
 func spec(format string, words ...any) (s networkingv1.NetworkPolicySpec) {
 	if err := json.Unmarshal(fmt.Appendf(nil, format, words...), &s); err != nil {
-		panic(err) // the text is this file's
+		panic(err) // impossible: the text is this file's
 	}
 	return s
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -133,8 +134,12 @@ func (w *town) guarded(c crowd) {
 			return err
 		}
 		// The rules may be an earlier agent's: this one has them when it says so.
-		if v, err := w.on.metric("weft_policy_enforced"); err != nil || v != 1 {
-			return fmt.Errorf("the agent does not enforce yet: %v", err)
+		v, err := w.on.metric("weft_policy_enforced")
+		if err == nil && v != 1 {
+			err = errors.New("the agent does not enforce yet")
+		}
+		if err != nil {
+			return err
 		}
 		return w.on.Agent.Ready()
 	})
