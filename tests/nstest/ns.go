@@ -70,57 +70,58 @@ func (n *NS) FD() int { return int(n.file.Fd()) }
 // Do runs f on a thread that is inside the namespace. Sockets that f opens stay in the namespace; goroutines that f
 // starts do not run in it.
 func (n *NS) Do(f func() error) error {
+	return away(func() error {
+		if err := unix.Setns(n.FD(), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter namespace %s: %w", n.Name, err)
+		}
+		return f()
+	})
+}
+
+// away runs f, which changes the network namespace of its thread, and brings the thread back afterwards.
+func away(f func() error) error {
 	done := make(chan error, 1)
-	go func() { done <- n.doLocked(f) }()
+	go func() { done <- awayLocked(f) }()
 	return <-done
 }
 
-// doLocked enters the namespace and comes back. A thread that cannot come back stays locked, so that the runtime
-// ends it with the goroutine instead of using it for something else.
-func (n *NS) doLocked(f func() error) error {
+// awayLocked: only a thread that cannot come back stays locked, so that the runtime ends it with the goroutine instead of using it
+// for something else. No other may end: with it would end the programs it has started, where they are to end with their parent.
+func awayLocked(f func() error) error {
 	runtime.LockOSThread()
 	home, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
+		runtime.UnlockOSThread() // it has not been anywhere
 		return fmt.Errorf("open the thread's own namespace: %w", err)
 	}
 	defer home.Close()
-	if err := unix.Setns(n.FD(), unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("enter namespace %s: %w", n.Name, err)
-	}
 	ferr := f()
 	if err := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); err != nil {
-		return errors.Join(ferr, fmt.Errorf("leave namespace %s: %w", n.Name, err))
+		return errors.Join(ferr, fmt.Errorf("come back from another namespace: %w", err))
 	}
 	runtime.UnlockOSThread()
 	return ferr
 }
 
-// create makes the namespace on a thread that is thrown away afterwards.
+// create makes the namespace, its name and the file that holds it.
 func (n *NS) create() error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		done <- n.createLocked()
-	}()
-	return <-done
-}
-
-func (n *NS) createLocked() error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	return away(func() error {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(n.Path(), nil, 0o400); err != nil {
+			return err
+		}
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("unshare: %w", err)
+		}
+		if err := unix.Mount("/proc/thread-self/ns/net", n.Path(), "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("bind mount %s: %w", n.Path(), err)
+		}
+		file, err := os.Open(n.Path())
+		n.file = file
 		return err
-	}
-	if err := os.WriteFile(n.Path(), nil, 0o400); err != nil {
-		return err
-	}
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("unshare: %w", err)
-	}
-	if err := unix.Mount("/proc/thread-self/ns/net", n.Path(), "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("bind mount %s: %w", n.Path(), err)
-	}
-	file, err := os.Open(n.Path())
-	n.file = file
-	return err
+	})
 }
 
 // remove forgets the namespace; the kernel ends it when its last process is gone.

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -132,4 +134,29 @@ func TestAHostTakesItsDefaultRouteFromAnAdvertisementAndLosesItWithForwarding(t 
 		}
 		return nil
 	})
+}
+
+// TestAChildThatEndsWithItsParentOutlivesNewNamespaces: what Pdeathsig calls the parent is the thread that started the child,
+// so no thread may end while a test runs.
+func TestAChildThatEndsWithItsParentOutlivesNewNamespaces(t *testing.T) {
+	n := New(t)
+	cmd := exec.Command("sleep", "600")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := n.Do(cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for i := range 50 {
+		New(t)
+		select {
+		case err := <-ended:
+			t.Fatalf("the child ended after %d namespaces: %v", i+1, err)
+		default:
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	<-ended
 }

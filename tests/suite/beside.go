@@ -35,7 +35,7 @@ func beside(out io.Writer, width int, jobs []func(io.Writer) tally) tally {
 
 // lines is a writer for several at once.
 type lines struct {
-	mu  sync.Mutex
+	mu  sync.Mutex // guards out
 	out io.Writer
 }
 

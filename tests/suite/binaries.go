@@ -39,19 +39,26 @@ func (b binaries) remove() { _ = os.RemoveAll(b.dir) }
 // program is where the test program of a package lies.
 func (b binaries) program(pkg string) string { return filepath.Join(b.dir, path.Base(pkg)+".test") }
 
-// run runs the tests of one package in its folder, as the go command does. before stands before the program, as go test -exec
-// has it; args are without "-test.".
-func (b binaries) run(ctx context.Context, out io.Writer, pkg string, env []string, before string, args ...string) tally {
-	if _, err := os.Stat(b.program(pkg)); errors.Is(err, os.ErrNotExist) {
+// call is how the tests of one package are run.
+type call struct {
+	pkg    string
+	env    []string
+	before string   // stands before the program, as go test -exec has it
+	args   []string // without "-test."
+}
+
+// run runs the tests of one package in its folder, as the go command does.
+func (b binaries) run(ctx context.Context, out io.Writer, c call) tally {
+	if _, err := os.Stat(b.program(c.pkg)); errors.Is(err, os.ErrNotExist) {
 		return tally{} // the build has said why
 	}
-	line := []string{"tool", "test2json", "-t", "-p", strings.TrimPrefix(pkg, "./")}
-	if before != "" {
-		line = append(line, before)
+	line := []string{"tool", "test2json", "-t", "-p", strings.TrimPrefix(c.pkg, "./")}
+	if c.before != "" {
+		line = append(line, c.before)
 	}
-	line = append(line, b.program(pkg), "-test.v=test2json", "-test.paniconexit0")
-	for _, arg := range args {
+	line = append(line, b.program(c.pkg), "-test.v=test2json", "-test.paniconexit0")
+	for _, arg := range c.args {
 		line = append(line, "-test."+arg)
 	}
-	return events(ctx, out, place{dir: pkg, env: env}, line...)
+	return events(ctx, out, place{dir: c.pkg, env: c.env}, line...)
 }

@@ -105,7 +105,7 @@ func netnsIn(ctx context.Context, out io.Writer, env ...string) tally {
 	var jobs []func(io.Writer) tally
 	for _, pkg := range longestFirst(names.packages()) {
 		jobs = append(jobs, func(out io.Writer) tally {
-			return built.run(ctx, out, pkg, env, "", "timeout=20m", "run="+names.pattern())
+			return built.run(ctx, out, call{pkg: pkg, env: env, args: []string{"timeout=20m", "run=" + names.pattern()}})
 		})
 	}
 	t.add(beside(out, 2, jobs))

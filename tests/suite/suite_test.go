@@ -131,7 +131,7 @@ func TestAProgramIsBuiltOnceAndItsTestsCount(t *testing.T) {
 	}
 	built, sum = buildTests(t.Context(), &out, place{dir: "."}, []string{"./tests/lane"})
 	defer built.remove()
-	sum.add(built.run(t.Context(), &out, "./tests/lane", nil, ""))
+	sum.add(built.run(t.Context(), &out, call{pkg: "./tests/lane"}))
 	if sum.passed == 0 || sum.failed > 0 || !strings.Contains(out.String(), "ok   tests/lane") {
 		t.Errorf("%s: %s", sum, out.String())
 	}

@@ -154,7 +154,7 @@ func (r runner) run(ctx context.Context, out io.Writer, l leg, short bool) tally
 	case l.skip != "":
 		which = append(which, "skip="+l.skip)
 	}
-	t := r.tests.run(ctx, out, l.pkg, env, r.program, append(which, "timeout=20m")...)
+	t := r.tests.run(ctx, out, call{pkg: l.pkg, env: env, before: r.program, args: append(which, "timeout=20m")})
 	if t.skipped > 0 {
 		_, _ = fmt.Fprintf(out, "FAIL %s: %d tests were skipped, where none may be\n", strings.TrimPrefix(l.pkg, "./"), t.skipped)
 		t.failed += t.skipped
