@@ -314,9 +314,22 @@ func TestC21TheConflistNamesWhatThePluginSaysOfTheHost(t *testing.T) {
 
 func TestC16AForeignConfigurationBeforeOursIsNamed(t *testing.T) {
 	dir := t.TempDir()
-	p := &publisher{cfg: Config{Paths: Paths{CNIConf: dir}}}
+	p := &publisher{cfg: Config{Paths: Paths{CNIConf: dir}}, board: newBoard(quiet())}
 	if err := p.foreign(); err != nil {
 		t.Error(err)
+	}
+	broken := filepath.Join(dir, "05-broken.conf")
+	if err := os.WriteFile(broken, []byte(`{`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.foreign(); err != nil || !strings.Contains(strings.Join(p.board.verdict().Notes, ""), "05-broken.conf is no CNI configuration") {
+		t.Errorf("%v, notes %q", err, p.board.verdict().Notes)
+	}
+	if err := os.Remove(broken); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.foreign(); err != nil || len(p.board.verdict().Notes) > 0 {
+		t.Errorf("%v, notes %q", err, p.board.verdict().Notes)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "00-bridge.conf"), []byte(`{"name":"x","type":"bridge"}`), 0o644); err != nil {
 		t.Fatal(err)
