@@ -8,7 +8,7 @@ root=$(cat $programs/root)
 name() {
 	case $1 in
 	github.com/weft-cni/weft/*) echo "${1#github.com/weft-cni/weft/}" | tr / - ;;
-	github.com/*) basename "$1" ;;
+	github.com/*) echo "${1##*/}" ;;
 	*) dir=$(cd "$1" && pwd) && dir=${dir#"$root"} && echo "weft$dir" | tr / - | sed 's/^weft-//' ;;
 	esac
 }
@@ -44,7 +44,7 @@ for package in ${packages-.}; do
 	file=$(name "$package")
 	hand "$file"
 	case $out in
-	*/) cp "$programs/$file" "$out$(basename "$package")" ;;
+	*/) cp "$programs/$file" "$out${package##*/}" ;;
 	*) cp "$programs/$file" "$out" ;;
 	esac
 done
