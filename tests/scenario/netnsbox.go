@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -193,8 +194,11 @@ func (h *netnsBox) families() []subnet.Family {
 
 // plain takes out of a route what every one of IPv6 has and none of IPv4.
 func plain(route string) string {
-	return strings.NewReplacer(" metric 1024", "", " pref medium", "").Replace(route)
+	return usualMetric.ReplaceAllString(strings.ReplaceAll(route, " pref medium", ""), "")
 }
+
+// usualMetric is that of IPv6 routes: 1024, and one less for each time that a route has moved.
+var usualMetric = regexp.MustCompile(` metric 10[0-2][0-9]`)
 
 // underlayDevice is the name of the underlay device of every machine.
 const underlayDevice = "eth0"
