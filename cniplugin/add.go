@@ -147,8 +147,10 @@ func (p plugin) delegate(a attachment, d delegation) (out []byte, reserved []net
 		return out, nil, err
 	}
 	e, err := newErrand(s, d.conf)
-	if err != nil {
-		return nil, nil, err
+	if err != nil { // then the stage does it
+		c.conf = s.into(d.conf, a.self, a.path)
+		out, err = p.run(p.ctx, c)
+		return out, nil, err
 	}
 	defer e.close()
 	c.conf = e.stage.into(d.conf, a.self, a.path)

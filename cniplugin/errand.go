@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strconv"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -39,7 +40,12 @@ func newErrand(s stage, conf []byte) (errand, error) {
 	}
 	// By its path, since a delegate need not hand descriptors on.
 	s.Answer = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fds[0])
-	return errand{stage: s, conf: conf, read: fds[0], write: fds[1]}, nil
+	e := errand{stage: s, conf: conf, read: fds[0], write: fds[1]}
+	if self, err := os.Readlink("/proc/self"); err != nil || self != strconv.Itoa(os.Getpid()) {
+		e.close()
+		return errand{}, errors.New("make a pipe for the address management: /proc shows other processes than ours")
+	}
+	return e, nil
 }
 
 // run does the errand. Whatever comes of it, the stage gets to know it.
@@ -53,7 +59,12 @@ func (e *errand) run(p plugin, args *skel.CmdArgs) {
 	if raw, err := json.Marshal(said); err == nil {
 		_, _ = unix.Write(e.write, raw) // a stage that is not told all of it fails
 	}
-	_ = unix.Close(e.write)
+	e.hangUp()
+}
+
+// hangUp ends what the stage reads.
+func (e *errand) hangUp() {
+	_ = unix.Close(e.write) // a pipe
 	e.write = -1
 }
 
