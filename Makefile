@@ -74,7 +74,7 @@ netpol: ## 10,000 random clusters with policies against an oracle, half of them 
 	WEFT_WORLDS=10000 go test -count=1 -timeout 60m -v -run 'TestTheRulesOfBothNodes|TestACompilerThatFollows|TestRealPackets|TestTheKernelHolds' ./backend/policy
 
 bench: ## what things cost beside a baseline, as a table that goes into docs/performance.md; root, on a machine at rest
-	WEFT_BENCH=full go test -count=1 -v -run TestTheTableOfCosts ./tests/bench
+	WEFT_BENCH=full go test -count=1 -timeout 60m -v -run TestTheTableOfCosts ./tests/bench
 
 cluster: deps ## a real kubeadm cluster of three nodes on this machine, with weft applied and pods talking
 	@$(MAKE) --no-print-directory image
