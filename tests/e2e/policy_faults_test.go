@@ -38,7 +38,8 @@ func besiege(t *testing.T) *besieged {
 	})
 	start := func(from, verb, target string) *flow {
 		f := &flow{name: from + " " + verb, verb: verb, begun: filepath.Join(t.TempDir(), "begun")}
-		must(t, f.start(b.nets[from].Command(contextOfCleanup(), "probe", verb, "-until", b.stop, "-begun", f.begun, "-limit", "2h", "-every", "10ms", target)))
+		// Outside the node's own root, whose view of a file that comes later is not to be relied on.
+		must(t, f.start(b.nets[from].Network().Command(contextOfCleanup(), "probe", verb, "-until", b.stop, "-begun", f.begun, "-limit", "2h", "-every", "10ms", target)))
 		t.Cleanup(func() { _ = f.kill() }) // it may have ended
 		return f
 	}

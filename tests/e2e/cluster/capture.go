@@ -76,8 +76,13 @@ func (c *Capture) line(limit time.Duration, part string) (string, error) {
 // countsLine is what tcpdump answers to SIGUSR1.
 var countsLine = regexp.MustCompile(`(\d+) packets? captured, (\d+) packets? received by filter`)
 
-// catchUp waits until tcpdump has written all packets that the kernel has for it: it would drop the rest when it ends.
+// settledAfter is how often tcpdump must tell the same counts to have written all that it will.
+const settledAfter = 20
+
+// catchUp waits until tcpdump has written all packets that the kernel has for it: it would drop the rest when it ends. Packets
+// that came after it opened its socket and before the filter was in place count as received, and are never written.
 func (c *Capture) catchUp(ctx context.Context) error {
+	last, same := "", 0
 	return Eventually(ctx, 10*time.Second, "tcpdump has written all packets", func() error {
 		if err := c.cmd.Process.Signal(unix.SIGUSR1); err != nil {
 			return fmt.Errorf("ask tcpdump for its counts: %w", err)
@@ -92,7 +97,10 @@ func (c *Capture) catchUp(ctx context.Context) error {
 		}
 		captured, _ := strconv.Atoi(counts[1]) // digits only, says the pattern
 		received, _ := strconv.Atoi(counts[2])
-		if captured < received {
+		if last != counts[0] {
+			last, same = counts[0], 0
+		}
+		if same++; captured < received && same < settledAfter {
 			return fmt.Errorf("%d of %d packets are written", captured, received)
 		}
 		return nil
