@@ -3,6 +3,7 @@ package policy_test
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -103,6 +104,49 @@ func TestNothingPassesWhileTheRulesAreFlushedAndNothingThatPassedIsLost(t *testi
 				t.Error(c.node[0].NFT())
 			}
 		})
+	}
+}
+
+// Connections that were cut stay cut, and those that are allowed go on, between two pods of one bridge and in both families.
+func TestConnectionsFareAsBeforeWhileTheRulesAreFlushed(t *testing.T) { // N-15, N-18
+	s := newSite(t)
+	s.service("b") // connections are tracked, as wherever there are Services
+	var cut, stay []*talk
+	for i, network := range []string{"tcp", "udp"} {
+		for k, at := range []netip.Addr{podAddr("b"), podAddrLong("b")} {
+			n := uint16(5000 + 10*i + k)
+			cut = append(cut, s.talk(network, s.pods["a"], s.pods["b"], at, netip.AddrPortFrom(at, n)))
+			stay = append(stay, s.talk(network, s.pods["c"], s.pods["b"], at, netip.AddrPortFrom(at, n+100)))
+		}
+	}
+	s.world.Policies = []*policy.NetworkPolicy{isolate(policy.Ingress, "b", with([]string{"c"})), isolate(policy.Egress, "c", with([]string{"b"}))}
+	s.pods["b"].SetNFT("table inet count { chain in { type filter hook input priority 0; ip saddr " + podAddr("a").String() + " counter; }; }")
+	synced := agent(t, s.host, func() policy.World { return s.world })
+	heard := func() (n int) {
+		for _, tk := range cut {
+			_, h := tk.numbers()
+			n += h[0] + h[1]
+		}
+		return n
+	}
+	before, counted := heard(), s.pods["b"].NFT()
+	for range 3 {
+		for _, damage := range damages() {
+			s.node.SetNFT(damage)
+			goOn(t, 3, append(cut, stay...)...) // in the window, or behind it
+			<-synced
+		}
+	}
+	if after := heard(); after != before {
+		t.Errorf("%d messages were heard over connections that were cut", after-before)
+	}
+	if now := s.pods["b"].NFT(); now != counted {
+		t.Errorf("packets came that are forbidden: before\n%s\nnow\n%s", counted, now)
+	}
+	for i, heard := range goOn(t, 100, stay...) {
+		if heard[0] < 50 || heard[1] < 50 {
+			t.Errorf("%s suffers: %v of 100 messages", stay[i].name, heard)
+		}
 	}
 }
 

@@ -23,7 +23,8 @@ func (m *Manager) Close() {
 	}
 }
 
-// pods are those that the rules have a say over and that are to be guarded: none when nothing is dropped.
+// pods are those that the rules have a say over and that are to be guarded: none when nothing is dropped. Where connections are
+// cut a pod is guarded in both directions, whichever the rules judge: the other end must not bring up from behind what was cut.
 func (r Ruleset) pods(c Config) (out guard.Pods) {
 	if c.Audit {
 		return out
@@ -31,7 +32,11 @@ func (r Ruleset) pods(c Config) (out guard.Pods) {
 	for side := range out {
 		out[side] = map[netip.Addr]bool{}
 		for _, f := range families() {
-			s, _ := r.set(mapNames(f)[side])
+			name := mapNames(f)[side]
+			if side != toNode && r.cuts() {
+				name = setName("guarded", f)
+			}
+			s, _ := r.set(name)
 			for _, e := range s.Elements {
 				addr, _, _ := strings.Cut(e, " : ")
 				out[side][netipOf(addr)] = true
