@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -39,23 +40,40 @@ func TestANewbornPodSendsNothingThatIsForbiddenAndLosesNothingThatIsAllowed(t *t
 		n = newbornsOfLong
 	}
 	g.newbornPolicies(t)
+	heldBefore := startedHeld(t)
 	caught := g.captureDatagrams(t)
 	answeredNames := 0
 	for first := 0; first < n; first += litter {
 		answeredNames += g.bear(t, first, min(first+litter, n))
 	}
 	got := caught(t)
-	want := map[string]int{g.target.Name: n * datagramsEach, g.near.Name: 0, g.far.Name: 0}
-	for name, packets := range got {
-		if len(packets) != want[name] {
-			t.Errorf("%d datagrams of newborns arrived at %s, want %d:\n%s", len(packets), name, want[name], strings.Join(packets[:min(5, len(packets))], "\n"))
+	for _, p := range []pod{g.near, g.far} {
+		if packets := got[p.Name]; len(packets) > 0 {
+			t.Errorf("%d forbidden datagrams of newborns arrived at %s:\n%s", len(packets), p.Name, strings.Join(packets[:min(5, len(packets))], "\n"))
 		}
 	}
-	if answeredNames != n {
-		t.Errorf("the first DNS query of %d of %d newborns was answered", answeredNames, n)
+	held := startedHeld(t) - heldBefore
+	if lost := n*datagramsEach - len(got[g.target.Name]); lost < 0 || lost > held*datagramsEach {
+		t.Errorf("%d datagrams of newborns arrived at %s, want %d; %d of the pods started held", len(got[g.target.Name]), g.target.Name, n*datagramsEach, held)
 	}
-	t.Logf("%d pods born: %d datagrams allowed, %d and %d forbidden ones passed, %d first DNS queries answered",
-		n, len(got[g.target.Name]), len(got[g.near.Name]), len(got[g.far.Name]), answeredNames)
+	if answeredNames+held < n {
+		t.Errorf("the first DNS query of %d of %d newborns was answered; %d of the pods started held", answeredNames, n, held)
+	}
+	t.Logf("%d pods born: %d datagrams allowed, %d and %d forbidden ones passed, %d first DNS queries answered, %d started held",
+		n, len(got[g.target.Name]), len(got[g.near.Name]), len(got[g.far.Name]), answeredNames, held)
+}
+
+// startedHeld is how many pods the plugin has let start before the agent had judged them, since it waited two seconds in vain: on
+// a machine that is overloaded, what they may send is lost until then.
+func startedHeld(t *testing.T) int {
+	t.Helper()
+	count := 0
+	for _, n := range suite.Nodes() {
+		log, err := os.ReadFile(filepath.Join(suite.Dir(), "nodes", n.Name, "log", "containerd.log"))
+		must(t, err)
+		count += strings.Count(string(log), "starts without network")
+	}
+	return count
 }
 
 // While no agent is there nobody judges the newborns, and they are held: what is allowed may be lost, what is forbidden must be.
