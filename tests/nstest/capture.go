@@ -80,7 +80,8 @@ func (c *Capture) open(device string) error {
 		return err
 	}
 	proto := uint16(unix.ETH_P_ALL>>8 | unix.ETH_P_ALL&0xff<<8) // network byte order
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(proto))
+	// Without a protocol it hears nothing until it is bound: with one it would hear all devices, those of tunnels among them.
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
