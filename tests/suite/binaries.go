@@ -18,13 +18,12 @@ type binaries struct{ dir string }
 
 // buildTests builds the test programs of the packages, whose folders must have different names. Where one does not build, that
 // is a failed test, and the others are there.
-func buildTests(ctx context.Context, out io.Writer, p place, pkgs []string, flags ...string) (binaries, tally) {
+func buildTests(ctx context.Context, out io.Writer, p place, pkgs []string) (binaries, tally) {
 	dir, err := os.MkdirTemp("", "tests-")
 	if err != nil {
 		return binaries{}, broken(out, err)
 	}
-	args := append([]string{"test", "-vet=off", "-c", "-o", dir + "/"}, flags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, pkgs...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-vet=off", "-c", "-o", dir + "/"}, pkgs...)...)
 	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), p.env...)
 	text, err := cmd.CombinedOutput()
 	if err != nil {
