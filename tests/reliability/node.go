@@ -1,10 +1,12 @@
 package reliability
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/subnet"
@@ -134,11 +136,8 @@ func (n *Node) canMake(kind string) bool {
 	if kind == "" {
 		return true
 	}
-	if _, err := n.NS.Try("ip", "link", "add", "probe0", "type", kind); err != nil {
-		return false
-	}
-	_, err := n.NS.Try("ip", "link", "del", "probe0")
-	return err == nil
+	features := n.conn.Probe(context.Background(), kind)
+	return slices.ContainsFunc(features, func(f kernel.Feature) bool { return f.Name == kind && f.Support == kernel.Supported })
 }
 
 // cidrs are its pod ranges, in the lane's order.
