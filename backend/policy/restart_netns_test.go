@@ -17,7 +17,7 @@ type stream struct {
 
 // run sends until it is told to stop, or until it has sent as many as the wire's buffer holds.
 func (s *stream) run(c *chain, yes, no oracle.Packet, stop chan struct{}) {
-	tick := time.NewTicker(2 * time.Millisecond)
+	tick := time.NewTicker(4 * time.Millisecond)
 	defer tick.Stop()
 	for range 3000 {
 		select {
