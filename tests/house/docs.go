@@ -10,7 +10,7 @@ import (
 func packageComments(t Tree) []Finding {
 	var out []Finding
 	for _, pkg := range packages(t.golang()) {
-		name, doc := pkg[0].AST.Name.Name, ""
+		name, doc := strings.TrimSuffix(pkg[0].AST.Name.Name, "_test"), "" // the first file may be a test from outside
 		for _, f := range pkg {
 			if text := f.AST.Doc.Text(); text != "" && !strings.HasPrefix(text, "//go:") {
 				doc = text
