@@ -185,10 +185,10 @@ func many(ns *nstest.NS, n int, do func() (time.Duration, error)) (out []time.Du
 
 // socket opens one that blocks, so that nothing but the kernel is between a packet and its time.
 func socket(kind int, to netip.AddrPort) (fd int, at unix.Sockaddr, err error) {
-	family := unix.AF_INET
-	at = &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().Unmap().As4()}
-	if to.Addr().Is6() {
-		family, at = unix.AF_INET6, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+	family := unix.AF_INET6
+	at = &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+	if to.Addr().Is4() {
+		family, at = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
 	}
 	fd, err = unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
