@@ -90,8 +90,8 @@ func machine(short bool) func(context.Context, io.Writer) tally {
 	}
 }
 
-// wholeEnv asks for the leg of whole daemons. Two emulated processors that others use too are not enough for an API server, three
-// agents and a thousand counted packets a second: what is lost then tells nothing of the agents.
+// wholeEnv asks for the leg of whole daemons, which is not green: some packets in a thousand are lost in the machine, also of
+// connections to the outside, and whether that is its two emulated processors or the agents is not known.
 const wholeEnv = "WEFT_VM_WHOLE"
 
 // playedLegs are the legs that a form plays, the longest first.
