@@ -31,6 +31,7 @@ func RunWith(ctx context.Context, cfg Config, log *slog.Logger, seams Seams) err
 	g.Go(func() error { return d.health().run(inner) })
 	g.Go(func() error { return d.notify(inner) })
 	g.Go(func() error { return d.boot(inner) })
+	g.Go(func() error { return newMounts(cfg.Paths.mounted()).watch(inner) })
 	err, all := waitAtMost(inner, stopPatience, g.Wait)
 	switch {
 	case all:
