@@ -111,6 +111,18 @@ func (s switches) ensure(f subnet.Family, routers ...string) error {
 	return errors.Join(errs...)
 }
 
+// heard lists the devices that were made to go on hearing routers in this boot.
+func (s switches) heard() []string {
+	var devices []string
+	for path := range s.book.noted() {
+		device, is := strings.CutSuffix(strings.TrimPrefix(path, "ipv6/conf/"), "/accept_ra")
+		if is {
+			devices = append(devices, device)
+		}
+	}
+	return devices
+}
+
 // enabled tells of a host that has IPv6 switched off.
 func (s switches) enabled() error {
 	const key = "ipv6/conf/all/disable_ipv6"

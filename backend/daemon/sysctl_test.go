@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weft-cni/weft/backend/mesh"
 	"github.com/weft-cni/weft/subnet"
 )
 
@@ -198,6 +199,55 @@ func TestS04WhereItCannotGoOnHearingForwardingStaysOff(t *testing.T) {
 	err := s.ensure(subnet.IPv6, "eth0")
 	if err == nil || !strings.Contains(err.Error(), "eth0 has its default route from a router") || !s.forwardsOff(subnet.IPv6) {
 		t.Errorf("%v; forwarding off: %v", err, s.forwardsOff(subnet.IPv6))
+	}
+}
+
+// A card that is taken out and put in again, as V-02 has it, begins with accept_ra=1 and forwarding on: deaf.
+func TestS04AnUnderlayDeviceThatIsMadeAnewGoesOnHearingItsRouter(t *testing.T) {
+	const path = "ipv6/conf/eth0/accept_ra"
+	dir := procNet(t, map[string]string{"ipv6/conf/all/forwarding": "0", "bridge/bridge-nf-call-ip6tables": "1", path: "1", "ipv6/conf/eth1/accept_ra": "1"})
+	d := newDaemon(Config{Paths: Paths{SysNet: dir, StateDir: t.TempDir()}}, quiet(), nil, Seams{})
+	s := switchesOf(d.cfg.Paths, d.files)
+	if err := s.ensure(subnet.IPv6, "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, path), []byte("1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d.plane.routers.Store(&[]string{}) // its route went with it
+	routers, err := d.routers(t.Context(), s, subnet.IPv6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.ensure(subnet.IPv6, routers...); err != nil {
+		t.Fatal(err)
+	}
+	if eth0, _ := s.read(path); eth0 != "2" {
+		t.Errorf("accept_ra of the new device is %s", eth0)
+	}
+	if eth1, _ := s.read("ipv6/conf/eth1/accept_ra"); eth1 != "1" {
+		t.Errorf("accept_ra of another device is %s", eth1)
+	}
+}
+
+// Under flannel's manifest nothing below /proc/sys can be written, and some distributions filter strictly by default. As long
+// as there is one way to each peer that costs nothing.
+func TestAStrictFilterThatNobodyCanSetKeepsNoNodeFromBeingReadyWhileThereIsOneWayToEachPeer(t *testing.T) {
+	dir := procNet(t, map[string]string{"ipv4/conf/all/rp_filter": "0", "ipv4/conf/flannel.1/mtu": "1450"})
+	const one = "/sys/class/net/lo/ifindex" // is 1, and nobody can write it
+	if err := os.Symlink(one, filepath.Join(dir, "ipv4/conf/flannel.1/rp_filter")); err != nil {
+		t.Fatal(err)
+	}
+	s := book(t, dir)
+	if err := s.loosen("flannel.1", mesh.Result{}); err != nil {
+		t.Errorf("with one way: %v", err)
+	}
+	for name, mixed := range map[string]mesh.Result{
+		"another backend": {Also: subnet.KindsOf(subnet.WireGuard)}, "plain routes": {Plain: []string{"eth0"}},
+	} {
+		if err := s.loosen("flannel.1", mixed); err == nil || !strings.Contains(err.Error(), "sysctl -w net.ipv4.conf.flannel/1.rp_filter=2") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

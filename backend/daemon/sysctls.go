@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weft-cni/weft/backend/kernel"
+	"github.com/weft-cni/weft/backend/mesh"
 	"github.com/weft-cni/weft/subnet"
 )
 
@@ -39,7 +40,8 @@ func (d *daemon) sysctls(ctx context.Context) error {
 	return nil
 }
 
-// routers are the devices that have their IPv6 default route from a router. Before forwarding is switched on the host is read
+// routers are the devices that have their IPv6 default route from a router, or had it: one that is taken out and put in again
+// would hear none otherwise, for forwarding is on by then. Before forwarding is switched on the host is read
 // for them; later the data plane has seen it.
 func (d *daemon) routers(ctx context.Context, s switches, f subnet.Family) ([]string, error) {
 	switch {
@@ -49,10 +51,11 @@ func (d *daemon) routers(ctx context.Context, s switches, f subnet.Family) ([]st
 		host, err := d.plane.kernel.Host(ctx)
 		return routersOf(host), err
 	}
+	routers := s.heard()
 	if seen := d.plane.routers.Load(); seen != nil {
-		return *seen, nil
+		routers = append(routers, *seen...)
 	}
-	return nil, nil
+	return routers, nil
 }
 
 // routersOf finds the devices whose default route was learned from router advertisements.
@@ -85,8 +88,8 @@ func (d *daemon) deviceSwitches(s switches, f subnet.Family) error {
 		turn(forwards(f, device))
 		if f == subnet.IPv6 {
 			errs = append(errs, s.deafen(device))
-		} else if s.strict(device) {
-			turn(loose(device, true))
+		} else {
+			errs = append(errs, s.loosen(device, a.Plan))
 		}
 	}
 	if a.uses(f) {
@@ -104,6 +107,19 @@ func (d *daemon) deviceSwitches(s switches, f subnet.Family) error {
 func (s switches) deafen(device string) error {
 	err := s.turnIfThere(deafToRouters(device))
 	if forwarding, _ := s.read(forwards(subnet.IPv6, device).path); forwarding == "1" {
+		return nil
+	}
+	return err
+}
+
+// loosen lets in what a peer sends by another way than we answer by. Where nothing can be set, as under flannel's manifest on a
+// host whose rp_filter is 1, that matters only while there is another way.
+func (s switches) loosen(device string, plan mesh.Result) error {
+	if !s.strict(device) {
+		return nil
+	}
+	err := s.turnIfThere(loose(device, true))
+	if plan.Also == 0 && len(plan.Plain) == 0 {
 		return nil
 	}
 	return err
