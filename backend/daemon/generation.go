@@ -246,7 +246,7 @@ func (g *generation) collect(ctx context.Context, a *applied) error {
 	o := collect.Options{
 		Network: network(paths.CNITemplate()), ClusterID: a.Snapshot.ClusterID,
 		Networks: filepath.Join(paths.CNIData, "networks"), Records: filepath.Join(paths.CNIData, "flannel"),
-		Results: paths.Results(), NetnsDir: paths.NetNS, State: paths.CollectFile(),
+		Results: paths.Results(), NetnsDir: paths.NetNS, State: paths.CollectFile(), Bridge: bridge(paths.CNITemplate()),
 		Kernel: g.conn, Files: g.files,
 	}
 	for _, cidr := range a.Snapshot.Self.PodCIDRs {

@@ -45,7 +45,7 @@ func Uninstall(ctx context.Context, cfg Config, log *slog.Logger) error {
 	logRemoved(log, "file", removed)
 	changes, ruleErr := traffic.New(traffic.Options{Tables: policyTables()}).Remove(ctx)
 	logRemoved(log, "rule", changes)
-	return errors.Join(sysctlErr, fileErr, ruleErr, removeDevices(ctx, log), unregister(ctx, cfg, log))
+	return errors.Join(sysctlErr, fileErr, ruleErr, removeDevices(ctx, bridge(p.CNITemplate()), log), unregister(ctx, cfg, log))
 }
 
 // alone makes sure that no agent works on this node, nor starts to.
@@ -76,7 +76,7 @@ func logRemoved(log *slog.Logger, what string, names []string) {
 }
 
 // removeDevices removes the overlay's devices with all that is on them, and the pods' bridge once no pod is left on it.
-func removeDevices(ctx context.Context, log *slog.Logger) error {
+func removeDevices(ctx context.Context, bridge string, log *slog.Logger) error {
 	conn, err := kernel.Open()
 	if err != nil {
 		return err
@@ -94,9 +94,9 @@ func removeDevices(ctx context.Context, log *slog.Logger) error {
 		}
 		log.Info("removed", "kernel", op.String())
 	}
-	dropped, err := conn.DropBridge("cni0")
+	dropped, err := conn.DropBridge(bridge)
 	if dropped {
-		log.Info("removed", "device", "cni0")
+		log.Info("removed", "device", bridge)
 	}
 	return errors.Join(append(errs, err)...)
 }

@@ -92,6 +92,29 @@ func TestPruneBridgeRemovesTheAddressOfARangeThatIsGone(t *testing.T) {
 	}
 }
 
+// K-08: a cluster of before with ranges of another length. The plugin refuses every pod while its address is there and ours is not.
+func TestPruneBridgeRemovesTheAddressThatAClusterWithOtherRangesLeft(t *testing.T) {
+	host := nstest.New(t)
+	host.Run("ip", "link", "add", "cni0", "type", "bridge")
+	for _, a := range []string{"10.98.0.1/25", "10.97.0.1/16", "10.99.0.7/24", "fd00:98::1/80"} {
+		host.Run("ip", "addr", "add", a, "dev", "cni0")
+	}
+	conn, err := kernel.OpenAt(host.FD())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	keep := []netip.Prefix{netip.MustParsePrefix("10.244.1.1/24"), netip.MustParsePrefix("fd00:244:1::1/64")}
+	gone, err := conn.PruneBridge("cni0", keep, kernel.Pods{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// An IPv6 bridge may have several, so that one of another length stands in nobody's way.
+	if d := cmp.Diff([]string{"10.98.0.1/25", "10.97.0.1/16"}, prefixTexts(gone)); d != "" {
+		t.Errorf("removed (-want +got):\n%s", d)
+	}
+}
+
 func prefixTexts(in []netip.Prefix) []string {
 	var out []string
 	for _, p := range in {

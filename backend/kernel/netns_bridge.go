@@ -12,7 +12,9 @@ import (
 
 // PruneBridge removes from the pods' bridge its gateway address in a range that the node no longer has: the first of a
 // range as long as one of keep, which is what the bridge plugin makes, but none of keep, with no pod living in the range.
-// While it is there the plugin refuses every new pod. Other addresses are somebody else's. No bridge is fine.
+// While it is there the plugin refuses every new pod. A cluster of before may have cut its ranges otherwise: as long as the
+// bridge has no address of ours, which is when the plugin refuses, the first address of an IPv4 range of any length goes.
+// Other addresses are somebody else's. No bridge is fine.
 func (c *Conn) PruneBridge(name string, keep []netip.Prefix, pods Pods) ([]netip.Prefix, error) {
 	link, err := c.handle.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -25,12 +27,14 @@ func (c *Conn) PruneBridge(name string, keep []netip.Prefix, pods Pods) ([]netip
 	if err != nil {
 		return nil, fmt.Errorf("list the addresses of %s: %w", name, err)
 	}
+	settled := slices.ContainsFunc(addrs, func(a netlink.Addr) bool {
+		p := prefixOf(a.IPNet)
+		return p.Addr().Is4() && slices.Contains(keep, p)
+	})
 	var out []netip.Prefix
 	for _, a := range addrs {
-		ip, ok := netip.AddrFromSlice(a.IP)
-		ones, _ := a.Mask.Size()
-		p := netip.PrefixFrom(ip.Unmap(), ones)
-		if !ok || !isOldGateway(p, keep) || pods.livesIn(p) {
+		p := prefixOf(a.IPNet)
+		if !isOldGateway(p, keep, settled) || pods.livesIn(p) {
 			continue
 		}
 		if err := c.handle.AddrDel(link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
@@ -41,9 +45,11 @@ func (c *Conn) PruneBridge(name string, keep []netip.Prefix, pods Pods) ([]netip
 	return out, nil
 }
 
-func isOldGateway(p netip.Prefix, keep []netip.Prefix) bool {
-	alike := func(k netip.Prefix) bool { return k.Bits() == p.Bits() && k.Addr().Is4() == p.Addr().Is4() }
-	return p.Addr() == p.Masked().Addr().Next() && !slices.Contains(keep, p) && slices.ContainsFunc(keep, alike)
+func isOldGateway(p netip.Prefix, keep []netip.Prefix, settled bool) bool {
+	alike := func(k netip.Prefix) bool {
+		return k.Addr().Is4() == p.Addr().Is4() && (k.Bits() == p.Bits() || p.Addr().Is4() && !settled)
+	}
+	return p.IsValid() && p.Addr() == p.Masked().Addr().Next() && !slices.Contains(keep, p) && slices.ContainsFunc(keep, alike)
 }
 
 func (p Pods) livesIn(prefix netip.Prefix) bool {
