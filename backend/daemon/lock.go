@@ -1,18 +1,22 @@
 package daemon
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 )
 
 // lockName is an abstract socket: it belongs to the network namespace and goes with its owner, however that ends.
 const lockName = "@weft"
+
+// maxIdentity bounds what is read of an owner's answer; ours has some 100 bytes.
+const maxIdentity = 400
 
 // acceptPause is how long the lock's owner waits after it could not take a caller.
 const acceptPause = time.Second
@@ -78,9 +82,15 @@ func owner(ctx context.Context) string {
 	defer func() { _ = c.Close() }()
 	deadline, _ := ctx.Deadline()
 	_ = c.SetDeadline(deadline)
-	line, err := bufio.NewReader(c).ReadString('\n')
-	if err != nil {
+	answer, _ := io.ReadAll(io.LimitReader(c, maxIdentity)) // any process of the host's network can hold the name, and say what it likes
+	line, _, whole := strings.Cut(string(answer), "\n")
+	if !whole {
 		return "one that does not answer"
 	}
-	return strings.TrimSpace(line)
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, line)
 }

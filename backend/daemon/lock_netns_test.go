@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"net"
 	"strings"
 	"testing"
 
@@ -33,5 +34,37 @@ func TestK01ASecondAgentOnANodeIsToldWhoTheFirstIs(t *testing.T) {
 	}
 	if err := ns.Do(func() error { return (&lock{identity: "second"}).acquire(t.Context()) }); err != nil {
 		t.Errorf("the lock outlived its owner: %v", err)
+	}
+}
+
+// Abstract sockets know no owner: whatever runs in the host's network can take the name first, and answer what it likes.
+func TestK01WhatAStrangerAnswersIsOneShortLine(t *testing.T) {
+	ns := nstest.New(t)
+	for name, c := range map[string]struct{ answer, want string }{
+		"without an end":  {strings.Repeat("x", 1<<20), "one that does not answer"},
+		"nothing":         {"", "one that does not answer"},
+		"control letters": {"a\x1b[2Jb\rc\td\n", "manages this node: a[2Jbcd;"},
+	} {
+		err := ns.Do(func() error {
+			l, err := net.Listen("unix", lockName)
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			go func() {
+				if c2, err := l.Accept(); err == nil {
+					_, _ = c2.Write([]byte(c.answer)) // the reader may hang up first
+					_ = c2.Close()
+				}
+			}()
+			err = (&lock{identity: "ours"}).acquire(t.Context())
+			if err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 600 {
+				t.Errorf("%s: %.700v", name, err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
