@@ -465,3 +465,24 @@ func TestK12TheRollbackTakesTheAgentsPlaceNodeByNode(t *testing.T) {
 		}
 	}
 }
+
+// As a service of the node the agent sees the disk through a sandbox. What is not there when that is made can never be written:
+// on a fresh host no conflist would ever appear.
+func TestTheServiceMakesWhatItsSandboxLetsIn(t *testing.T) {
+	data, err := os.ReadFile("systemd/flanneld.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := regexp.MustCompile(`(?m)^ExecStartPre=\+/bin/mkdir -p (.+)$`).FindSubmatch(data)
+	state := regexp.MustCompile(`(?m)^StateDirectory=(.+)$`).FindSubmatch(data)
+	open := regexp.MustCompile(`(?m)^ReadWritePaths=(.+)$`).FindSubmatch(data)
+	if made == nil || state == nil || open == nil {
+		t.Fatal("the unit makes no directories, or lets none in")
+	}
+	there := append(strings.Fields(string(made[1])), "/run", "/var/lib/"+string(state[1]))
+	for _, path := range strings.Fields(string(open[1])) {
+		if path = strings.TrimPrefix(path, "-"); !slices.Contains(there, path) {
+			t.Errorf("%s is let in and not made", path)
+		}
+	}
+}

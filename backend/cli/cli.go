@@ -168,7 +168,9 @@ func (o *options) finish(env map[string]string, needNode bool) (daemon.Config, e
 	if o.renewMargin < 1 || o.renewMargin > 1439 {
 		errs = append(errs, fmt.Errorf("--subnet-lease-renew-margin=%d: want 1 to 1439 minutes", o.renewMargin))
 	}
-	c.Kube.NodeName, c.Kube.PodName, c.Kube.PodNamespace = env["NODE_NAME"], env["POD_NAME"], env["POD_NAMESPACE"]
+	// A Node's name has no capitals: the kubelet writes a host's name small, and so do we.
+	c.Kube.NodeName = strings.ToLower(strings.TrimSpace(env["NODE_NAME"]))
+	c.Kube.PodName, c.Kube.PodNamespace = env["POD_NAME"], env["POD_NAMESPACE"]
 	c.NotifySocket, c.Paths.WireGuardKey = env["NOTIFY_SOCKET"], env["WIREGUARD_KEY_FILE"]
 	if needNode && c.Kube.NodeName == "" && (c.Kube.PodName == "" || c.Kube.PodNamespace == "") {
 		errs = append(errs, errors.New("node name is not known: set NODE_NAME, or both POD_NAME and POD_NAMESPACE"))

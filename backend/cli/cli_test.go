@@ -136,6 +136,14 @@ func TestWithoutANodeNameTheAgentSaysWhatToSet(t *testing.T) {
 	}
 }
 
+// A service of the node has its name from the host, whose name may have capitals; the kubelet registers it in small letters.
+func TestTheNodeNameIsWrittenAsTheKubeletWritesIt(t *testing.T) {
+	p, err := parse(t, []string{"NODE_NAME=Worker-1.Example.COM\n"})
+	if err != nil || p.Config.Kube.NodeName != "worker-1.example.com" {
+		t.Errorf("%q, %v", p.Config.Kube.NodeName, err)
+	}
+}
+
 func TestHelpIsGroupedAndCoversEveryFlag(t *testing.T) {
 	var out strings.Builder
 	p, err := Parse(Input{Verb: "run", Args: []string{"--help"}, Out: &out})

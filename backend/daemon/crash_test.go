@@ -198,4 +198,7 @@ func TestD09ADiskThatRefusesPluginsKeepsNoAgentFromStarting(t *testing.T) {
 	if text := log.String(); !strings.Contains(text, cfg.Paths.CNIBin+"/bridge") || !strings.Contains(text, "a file is in the place of the directory") {
 		t.Errorf("log: %s", text)
 	}
+	if !exists(cfg.Paths.CNIConf) {
+		t.Error("the agent would find no place for the conflist, and write none")
+	}
 }

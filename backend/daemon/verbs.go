@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 
 	"github.com/weft-cni/weft/backend/install"
+	"github.com/weft-cni/weft/subnet"
 )
 
 // InstallCNI is the verb of the init container: it puts the CNI plugins on the node, and on a fresh boot takes the
@@ -22,6 +24,8 @@ func InstallCNI(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if errors.Is(err, install.ErrNoSource) {
 		return err
 	}
+	// Whoever installs the plugins wants the conflist too, and the agent writes it only where there is a place for it.
+	err = errors.Join(err, subnet.Cure(cfg.Paths.CNIConf, os.MkdirAll(cfg.Paths.CNIConf, 0o755)))
 	removed, stale := install.RemoveStale(cfg.Paths.CNIConf, cfg.Paths.SubnetFile)
 	if removed {
 		log.Info("conflist of an earlier boot removed; the agent writes it when the network is up")
