@@ -312,6 +312,35 @@ func TestC21TheConflistNamesWhatThePluginSaysOfTheHost(t *testing.T) {
 	}
 }
 
+// `rm -r /etc/cni/net.d`, which kubeadm reset advises, on a node whose agent runs as a service.
+func TestC13TheConflistComesBackWithItsDirectory(t *testing.T) {
+	dir := t.TempDir()
+	paths := Paths{NetConf: filepath.Join(dir, "net-conf.json"), CNIConf: filepath.Join(dir, "net.d"), CNIBin: filepath.Join(dir, "bin"), CNISource: filepath.Join(dir, "source")}
+	p := &publisher{cfg: Config{Paths: paths}, log: quiet(), board: newBoard(quiet()), told: newTold(quiet()), plugins: install.NewKeeper(paths.CNISource, paths.CNIBin)}
+	for _, made := range []string{paths.CNIConf, paths.CNISource} {
+		if err := os.Mkdir(made, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"flannel", "bridge", "host-local", "portmap", "bandwidth"} {
+		script := "#!/bin/sh\necho '{\"cniVersion\":\"1.1.0\",\"supportedVersions\":[\"1.0.0\",\"1.1.0\"]}'\n"
+		if err := os.WriteFile(filepath.Join(paths.CNISource, name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, gone := range []string{"", paths.CNIConf, paths.CNIBin} {
+		if err := os.RemoveAll(gone); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.cni(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !exists(filepath.Join(paths.CNIConf, install.ConflistName)) || !exists(filepath.Join(paths.CNIBin, "bridge")) {
+			t.Errorf("without %q: something is missing", gone)
+		}
+	}
+}
+
 func TestC16AForeignConfigurationBeforeOursIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	p := &publisher{cfg: Config{Paths: Paths{CNIConf: dir}}, board: newBoard(quiet())}

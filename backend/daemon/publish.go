@@ -83,9 +83,9 @@ func (p *publisher) env(a *applied) error {
 }
 
 // cni keeps plugins and conflist as they should be. Where the CNI directories are not mounted, as under flannel's own
-// manifest, somebody else looks after them.
+// manifest, somebody else looks after them; one that was there and is gone is made anew.
 func (p *publisher) cni(ctx context.Context) error {
-	if !exists(p.cfg.Paths.CNIConf) {
+	if !exists(p.cfg.Paths.CNIConf) && p.conflist == nil {
 		p.told.info("cni", p.cfg.Paths.CNIConf+" is not here: the conflist is left to whoever started us")
 		return nil
 	}
