@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// ErrDuel tells that the Node's annotations are changed by somebody else as fast as we put them back.
-var ErrDuel = errors.New("somebody else changes the annotations again and again: does a second agent run under this node's name?")
+// ErrDuel tells that the Node's annotations, or its condition, are changed by somebody else as fast as we put them back.
+var ErrDuel = errors.New("somebody else changes the annotations or the condition NetworkUnavailable again and again: " +
+	"does a second agent run under this node's name, or a controller that wants --set-node-network-unavailable=false?")
 
 // duelBurst is how many foreign changes in a row are answered at once; beyond it one a second is, so that two agents of
 // one name write no more than two patches a second for as long as they last, where they would write forty.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +37,7 @@ type Registrar struct {
 	log  *slog.Logger
 	uid  string            // of the Node that carries sent
 	sent map[string]string // what the Node was last seen or made to carry
+	was  string            // UID of the Node whose condition was cleared once
 	duel duel
 }
 
@@ -57,6 +59,7 @@ func (r *Registrar) Sync(ctx context.Context, snap subnet.Snapshot, a Announceme
 	defer r.cfg.Events.problems(ctx, snap) // after the patch: Events can wait
 	if !r.differs(self, a) {
 		r.uid, r.sent = self.UID, a.Annotations(r.cfg.Prefix, self.Overwrite)
+		r.cleared(self)
 		return nil
 	}
 	live, err := r.read(ctx)
@@ -71,8 +74,13 @@ func (r *Registrar) Sync(ctx context.Context, snap subnet.Snapshot, a Announceme
 	condition := r.wantsCondition(live, a)
 	if len(diff) > 0 || condition {
 		foreign := r.foreign(live, want)
-		if len(foreign) > 0 && !r.duel.strike(time.Now()) {
-			return fmt.Errorf("announce node %q: %w: %s", self.Name, ErrDuel, describe(r.cfg.Prefix, foreign))
+		setBack := condition && r.was == live.UID
+		if (len(foreign) > 0 || setBack) && !r.duel.strike(time.Now()) {
+			text := describe(r.cfg.Prefix, foreign)
+			if setBack {
+				text = strings.TrimSpace(text + " NetworkUnavailable=" + live.NetworkUnavailable)
+			}
+			return fmt.Errorf("announce node %q: %w: %s", self.Name, ErrDuel, text)
 		}
 		if err := r.patch(ctx, statusPatch(r.cfg.Prefix, diff, condition, metav1.Now())); err != nil {
 			return fmt.Errorf("announce node %q: %w", self.Name, err)
@@ -81,7 +89,18 @@ func (r *Registrar) Sync(ctx context.Context, snap subnet.Snapshot, a Announceme
 		r.log.Info("announced the own node", "annotations", describe(r.cfg.Prefix, diff), "networkUnavailableCleared", condition)
 	}
 	r.uid, r.sent = live.UID, want
+	if condition {
+		live.NetworkUnavailable = string(corev1.ConditionFalse)
+	}
+	r.cleared(live)
 	return nil
+}
+
+// cleared notes a Node whose condition is as we leave it: what is otherwise later is somebody else's doing.
+func (r *Registrar) cleared(self subnet.Self) {
+	if self.NetworkUnavailable == string(corev1.ConditionFalse) {
+		r.was = self.UID
+	}
 }
 
 // possible takes out of an announcement the families in which the Node has no range of the Network.

@@ -30,6 +30,40 @@ func TestD15TheConditionIsWrittenWhenReadyAndNotLeftToTheCloud(t *testing.T) {
 	}
 }
 
+// D-15, L-03: a controller that sets the condition back as fast as we clear it is not answered as fast.
+func TestD15AConditionThatIsSetBackAgainAndAgainIsNoStormOfPatches(t *testing.T) {
+	r, client, snap := dualRegistrar(t, goodNode(dual))
+	a := announced()
+	a.Ready = true
+	duels := 0
+	for range 5 * duelBurst {
+		node, err := client.CoreV1().Nodes().Get(t.Context(), "b", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: "NoRouteCreated"}}
+		if _, err := client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		snap.Self, _ = ParseSelf(node, testPrefix)
+		switch err := r.Sync(t.Context(), snap, a); {
+		case errors.Is(err, ErrDuel) && strings.Contains(err.Error(), "NetworkUnavailable=True"):
+			duels++
+		case err != nil:
+			t.Fatal(err)
+		}
+	}
+	patches := 0
+	for _, action := range client.Actions() {
+		if action.GetVerb() == "patch" {
+			patches++
+		}
+	}
+	if patches > 2*duelBurst || duels == 0 {
+		t.Errorf("%d patches for %d changes, %d times held back", patches, 5*duelBurst, duels)
+	}
+}
+
 // dualRegistrar has a fake API server with the given Node, and what a snapshot says of it.
 func dualRegistrar(t *testing.T, node *corev1.Node) (*Registrar, *fake.Clientset, subnet.Snapshot) {
 	t.Helper()
