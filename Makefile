@@ -39,9 +39,9 @@ image: build ## dist/image.tar, by docker where an engine answers, else by build
 lint: ## golangci-lint; its modules are recorded in .ci/tools.mod
 	@$(SUITE) lint
 
-test: deps ## everything: house, lint, unit with the race detector, fuzz seeds, namespaces, scenarios, a second kernel, e2e in three lanes
+test: deps ## everything, the quick first: house, lint, unit with the race detector, fuzz seeds, namespaces, scenarios, a second kernel, e2e in three lanes
 	@$(MAKE) --no-print-directory image
-	@$(SUITE) house lint unit e2e e2e-dual e2e-ipv6 netns vm-short modules
+	@$(SUITE) house lint unit modules netns vm-short e2e e2e-dual e2e-ipv6
 
 test-unit: ## unit tests with the race detector, fuzz seeds included; no root
 	@$(SUITE) unit

@@ -158,5 +158,7 @@ func TestAChildThatEndsWithItsParentOutlivesNewNamespaces(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Error(err)
 	}
-	<-ended
+	if err := <-ended; err == nil {
+		t.Error("the child ended by itself")
+	}
 }
