@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weft-cni/weft/backend/netfilter"
 )
@@ -18,8 +21,9 @@ import (
 // firewall looks for base chains of others that stop what they do not know. No accept of ours overrides them, in whatever
 // table and at whatever priority: an accept ends one base chain, a drop ends the packet. So they are named, with the cure.
 type firewall struct {
-	seen  string // the tables at the last look
+	seen  string // the tables at the last look; empty when they were not all read
 	found trouble
+	stale atomic.Bool // a table of others has changed since; Watch says so
 }
 
 // trouble is what others' nftables tables do to us.
@@ -28,12 +32,12 @@ type trouble struct {
 	tracked bool     // a rule lets the overlay through by "ct state new" alone, as wantsTracking has it
 }
 
-// look reads the suspects again when a table came or went, and as long as there is something to be cured.
+// look reads the suspects again when a table came, went or has changed, and as long as there is something to be cured.
 func (w *firewall) look(ctx context.Context, n *nft, c Config, tables map[string]bool) (trouble, error) {
 	suspects := slices.DeleteFunc(slices.Sorted(maps.Keys(tables)), func(name string) bool { return !suspect(name, c) })
 	// Whether the port or the network changed matters as much as the tables.
 	seen := fmt.Sprint(suspects, c.Nets, c.Port)
-	if seen == w.seen && len(w.found.texts) == 0 && !w.found.tracked {
+	if stale := w.stale.Swap(false); !stale && seen == w.seen && len(w.found.texts) == 0 && !w.found.tracked {
 		return trouble{}, nil
 	}
 	var found trouble
@@ -50,18 +54,36 @@ func (w *firewall) look(ctx context.Context, n *nft, c Config, tables map[string
 		found.texts = append(found.texts, t.texts...)
 		found.tracked = found.tracked || t.tracked
 	}
+	err := errors.Join(errs...)
+	if err != nil {
+		seen = ""
+	}
 	w.seen, w.found = seen, found
-	return found, errors.Join(errs...)
+	return found, err
 }
 
-// suspect tells whether a table may stop pod traffic without being meant to: not ours, not a policy engine's, not
-// kube-proxy's, and not one of iptables', which have a look of their own.
-func suspect(name string, c Config) bool {
-	proto, table, _ := strings.Cut(name, " ")
-	rows := families()
-	if proto != "inet" && !slices.ContainsFunc(rows[:], func(f family) bool { return f.Proto == proto && c.enabled(f.Family) }) {
-		return false
+// hear notes a change of others that may stop us: firewalld that is loaded again, or a policy that becomes drop. Elements of
+// sets, which come and go by the hour, stop nobody.
+func (w *firewall) hear(c netfilter.Change) {
+	structure := slices.Contains([]uint16{
+		unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_DELTABLE, unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE,
+	}, c.Kind)
+	if c.Lost || !c.End && structure && mayStop(c.Table) {
+		w.stale.Store(true)
 	}
+}
+
+// suspect tells whether a table of a family in use may stop pod traffic without being meant to.
+func suspect(name string, c Config) bool {
+	proto, _, _ := strings.Cut(name, " ")
+	rows := families()
+	inUse := slices.ContainsFunc(rows[:], func(f family) bool { return f.Proto == proto && c.enabled(f.Family) })
+	return (proto == "inet" || inUse) && mayStop(name)
+}
+
+// mayStop leaves out our tables, a policy engine's, kube-proxy's, and those of iptables, which have a look of their own.
+func mayStop(name string) bool {
+	proto, table, _ := strings.Cut(name, " ")
 	if proto != "inet" && slices.Contains([]string{"filter", "nat", "mangle", "raw", "security"}, table) {
 		return false
 	}

@@ -30,6 +30,7 @@ func (m *Manager) Watch(ctx context.Context) <-chan struct{} {
 	go func() {
 		defer close(poked)
 		m.host.Listen(ctx, func(c netfilter.Change) {
+			m.firewall.hear(c)
 			if concerns(c) {
 				poke()
 			}

@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -114,4 +115,42 @@ func TestThePolicyOfALegacyTableIsRead(t *testing.T) {
 			}
 		}
 	}
+}
+
+// M-03, M-16: `firewall-cmd --reload` forgets what was allowed at runtime only, and an operator closes a chain that was open. The
+// table is there before and after.
+func TestAForeignTableThatStopsPodsLaterIsNamedAsWell(t *testing.T) {
+	inEachFamily(t, func(t *testing.T, f words) {
+		ns, c := nstest.New(t), f.single()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		m := manager(ns)
+		open := "table inet corp { chain ahead { type filter hook forward priority 0; policy accept; }\n}\n"
+		ns.SetNFT(open)
+		m.Watch(ctx)
+		nstest.Eventually(t, patience, func() error { return listened(ns) })
+		named := func() error {
+			for _, p := range sync(t, m, c).Problems {
+				if strings.Contains(p, "table inet corp, chain ahead stops forwarded packets") {
+					return nil
+				}
+			}
+			return errors.New("it is not named")
+		}
+		for _, change := range []string{
+			"add chain inet corp ahead { policy drop; }\n",
+			"delete table inet corp\n" + strings.Replace(open, "policy accept", "policy drop", 1),
+			"add rule inet corp ahead counter reject\n",
+		} {
+			ns.SetNFT("delete table inet corp\n" + open)
+			nstest.Eventually(t, patience, func() error {
+				if named() == nil {
+					return errors.New("it is named although it is open")
+				}
+				return nil
+			})
+			ns.SetNFT(change)
+			nstest.Eventually(t, patience, named)
+		}
+	})
 }
