@@ -258,6 +258,28 @@ func TestAHostWithoutIPv6IsNamedWithTheCommand(t *testing.T) {
 	}
 }
 
+// S-03: hosts that are to have IPv6 on some cards alone have it off by default, and so for each device that is made.
+func TestS03OurDevicesHaveIPv6WhereTheHostHasItOffByDefault(t *testing.T) {
+	files := map[string]string{}
+	for _, device := range []string{"flannel-v6.1", "flannel-wg", "flannel-v6.ipip", "flannel.1", "flannel-x", "eth1"} {
+		files["ipv6/conf/"+device+"/disable_ipv6"] = "1"
+	}
+	s := book(t, procNet(t, files))
+	if err := errors.Join(s.enableDevices(subnet.IPv4), s.enableDevices(subnet.IPv6)); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for path := range files {
+		got[path], _ = s.read(path)
+	}
+	for _, device := range []string{"flannel-v6.1", "flannel-wg", "flannel-v6.ipip"} {
+		files["ipv6/conf/"+device+"/disable_ipv6"] = "0"
+	}
+	if diff := cmp.Diff(files, got); diff != "" {
+		t.Errorf("disable_ipv6 (-want +got):\n%s", diff)
+	}
+}
+
 func TestTheFilterOfAnUnderlayIsLooseForAsLongAsItHasTo(t *testing.T) {
 	for _, tc := range []struct{ own, all, want string }{{"1", "0", "2"}, {"0", "1", "2"}, {"0", "0", "0"}, {"2", "1", "2"}} {
 		dir := procNet(t, map[string]string{"ipv4/conf/eth0/rp_filter": tc.own, "ipv4/conf/all/rp_filter": tc.all})

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -28,7 +29,7 @@ func (d *daemon) sysctls(ctx context.Context) error {
 		if err == nil {
 			err = s.ensure(f, routers...)
 		}
-		errs[f] = errors.Join(err, d.deviceSwitches(s, f))
+		errs[f] = errors.Join(err, s.enableDevices(f), d.deviceSwitches(s, f))
 		works = works || errs[f] == nil
 	}
 	all := errors.Join(errs[:]...)
@@ -98,6 +99,22 @@ func (d *daemon) deviceSwitches(s switches, f subnet.Family) error {
 	if f == subnet.IPv4 { // IPv6 has no such filter
 		errs = append(errs, s.filter(a.Plan.Plain))
 		d.heard.seenTo(a)
+	}
+	return errors.Join(errs...)
+}
+
+// enableDevices has our devices for IPv6, which all begin with flannel-, take addresses, whatever the host does by default: where default.disable_ipv6 is 1 none of
+// their addresses could be set, and so no round of the data plane would ever be good.
+func (s switches) enableDevices(f subnet.Family) error {
+	if f != subnet.IPv6 {
+		return nil
+	}
+	files, _ := filepath.Glob(filepath.Join(s.dir, "ipv6/conf/flannel-*/disable_ipv6")) // the pattern is good
+	var errs []error
+	for _, file := range files {
+		if device := filepath.Base(filepath.Dir(file)); kernel.IsDeviceName(device) {
+			errs = append(errs, s.turnIfThere(sysctl{path: "ipv6/conf/" + device + "/disable_ipv6", off: []string{"1"}, on: "0", gone: true}))
+		}
 	}
 	return errors.Join(errs...)
 }
