@@ -52,9 +52,10 @@ func hearsRouters(device string) sysctl {
 	return sysctl{path: "ipv6/conf/" + device + "/accept_ra", off: []string{"1"}, on: "2"}
 }
 
-// deafToRouters keeps a device of ours from taking a route from whatever a pod advertises.
+// deafToRouters keeps a device of ours from taking a route from whatever a pod advertises. 2 is what some hosts give each new
+// device.
 func deafToRouters(device string) sysctl {
-	return sysctl{path: "ipv6/conf/" + device + "/accept_ra", off: []string{"1"}, on: "0", gone: true}
+	return sysctl{path: "ipv6/conf/" + device + "/accept_ra", off: []string{"1", "2"}, on: "0", gone: true}
 }
 
 // loose lets a packet in by another device than the one that answers go out by: so it is while two nodes change their backend

@@ -172,6 +172,18 @@ func TestADeviceOfOursThatForwardsIsReadyWhereNobodyCanMakeItDeafToRouters(t *te
 	}
 }
 
+func TestS04OurDevicesHearNoRouterWhateverNewDevicesOfTheHostDo(t *testing.T) {
+	for _, was := range []string{"0", "1", "2"} {
+		s := book(t, procNet(t, map[string]string{"ipv6/conf/flannel-v6.1/accept_ra": was, "ipv6/conf/flannel-v6.1/forwarding": "1"}))
+		if err := s.deafen("flannel-v6.1"); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := s.read("ipv6/conf/flannel-v6.1/accept_ra"); got != "0" {
+			t.Errorf("from %s it becomes %s", was, got)
+		}
+	}
+}
+
 func TestS04ADeviceThatHearsARouterGoesOnHearingIt(t *testing.T) {
 	files := map[string]string{
 		"ipv6/conf/all/forwarding": "0", "bridge/bridge-nf-call-ip6tables": "1", "ipv6/conf/eth0/accept_ra": "1", "ipv6/conf/eth1/accept_ra": "1",
