@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/backend/mesh"
 	"github.com/weft-cni/weft/subnet"
 )
@@ -169,6 +171,40 @@ func TestADeviceOfOursThatForwardsIsReadyWhereNobodyCanMakeItDeafToRouters(t *te
 	}
 	if err := s.deafen("flannel.1"); err == nil {
 		t.Error("with forwarding off the device hears routers, and nobody says so")
+	}
+}
+
+// An agent that is started with its host switches forwarding on before the first advertisement has come, and none would be heard
+// from then on. Once there is a default route, the devices that it does not come by are left as they are.
+func TestS04AHostThatHasNotHeardItsRouterYetGoesOnListening(t *testing.T) {
+	gateway := func(ra bool) kernel.HostRoute {
+		return kernel.HostRoute{Dst: netip.MustParsePrefix("::/0"), RA: ra, Hops: []kernel.Hop{{Index: 2}}}
+	}
+	for name, c := range map[string]struct {
+		routes []kernel.HostRoute
+		want   []string
+	}{
+		"no default route yet": {[]kernel.HostRoute{{Dst: netip.MustParsePrefix("0.0.0.0/0")}}, []string{"eth0", "eth1"}},
+		"one that was learned": {[]kernel.HostRoute{gateway(true)}, []string{"eth0"}},
+		"one set by hand":      {[]kernel.HostRoute{gateway(false)}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := kernel.NewFake()
+			fake.EditHost(func(h *kernel.Host) {
+				h.Routes = c.routes
+				h.Links = []kernel.HostLink{
+					{Index: 1, Name: "lo", Up: true, Loopback: true}, {Index: 2, Name: "eth0", Kind: "veth", Up: true}, {Index: 3, Name: "eth1", Kind: "device", Up: true},
+					{Index: 4, Name: "cni0", Kind: "bridge", Up: true}, {Index: 5, Name: "veth1", Kind: "veth", Up: true, Master: 4},
+					{Index: 6, Name: "flannel-v6.1", Kind: "vxlan", Up: true}, {Index: 7, Name: "eth2", Kind: "device"},
+				}
+			})
+			d := newDaemon(Config{Paths: Paths{SysNet: procNet(t, map[string]string{"ipv6/conf/all/forwarding": "0"}), StateDir: t.TempDir()}}, quiet(), nil, Seams{})
+			d.plane.kernel = fake
+			got, err := d.routers(t.Context(), switchesOf(d.cfg.Paths, d.files), subnet.IPv6)
+			if diff := cmp.Diff(c.want, got); diff != "" || err != nil {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+		})
 	}
 }
 

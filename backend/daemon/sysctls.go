@@ -50,7 +50,10 @@ func (d *daemon) routers(ctx context.Context, s switches, f subnet.Family) ([]st
 		return nil, nil
 	case s.forwardsOff(f):
 		host, err := d.plane.kernel.Host(ctx)
-		return routersOf(host), err
+		if learned := routersOf(host); len(learned) > 0 {
+			return learned, err
+		}
+		return listening(host), err
 	}
 	routers := s.heard()
 	if seen := d.plane.routers.Load(); seen != nil {
@@ -70,6 +73,23 @@ func routersOf(host kernel.Host) []string {
 			if slices.ContainsFunc(r.Hops, func(h kernel.Hop) bool { return h.Index == l.Index }) && !slices.Contains(names, l.Name) {
 				names = append(names, l.Name)
 			}
+		}
+	}
+	return names
+}
+
+// listening are the devices by which a default route may yet come, for a host that has none: an agent that starts with the host
+// is faster than its routers, and a service of the node does.
+func listening(host kernel.Host) []string {
+	var names []string
+	for _, r := range host.Routes {
+		if r.Dst.Bits() == 0 && r.Dst.Addr().Is6() {
+			return nil // somebody has set one
+		}
+	}
+	for _, l := range host.Links {
+		if l.Up && !l.Loopback && l.Master == 0 && l.Kind != "bridge" && !kernel.IsDeviceName(l.Name) {
+			names = append(names, l.Name)
 		}
 	}
 	return names
