@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -28,6 +29,10 @@ type Feed struct {
 	Kind   Kind
 	Store  cache.TransformingStore
 	Note   func(error) // hears how each list and watch was answered; nil when it was well
+
+	// Optional says that we can do without: a server that forbids it, as under the ClusterRole of another product, may do so for
+	// good, and is asked ever more seldom.
+	Optional bool
 }
 
 // Run feeds the store until ctx ends. It returns only then.
@@ -48,18 +53,43 @@ func (f Feed) Run(ctx context.Context) {
 
 // listWatch is the way to the objects. It uses Run's ctx and not the reflector's, which for lists is none.
 func (f Feed) listWatch(ctx context.Context) cache.ListerWatcher {
+	refused := &refusal{}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return attempt(ctx, f.Note, func() (runtime.Object, error) {
+			list, err := attempt(ctx, f.Note, func() (runtime.Object, error) {
 				ctx, cancel := context.WithTimeout(ctx, listPatience)
 				defer cancel()
 				return f.Kind.List(ctx, o)
 			})
+			if f.Optional {
+				refused.rest(ctx, err)
+			}
+			return list, err
 		},
 		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return attempt(ctx, f.Note, func() (watch.Interface, error) { return f.watch(ctx, o) })
+			w, err := attempt(ctx, f.Note, func() (watch.Interface, error) { return f.watch(ctx, o) })
+			if f.Optional {
+				refused.rest(ctx, err)
+			}
+			return w, err
 		},
 	}, f.Client.Interface)
+}
+
+// refusal knows since when a server has forbidden a kind. One goroutine at a time uses it, the reflector's.
+type refusal struct{ since time.Time }
+
+// rest waits after a refusal for a quarter of the time that it has lasted, up to half a minute: a thousand agents that each
+// asked every second for what they may not see were a thousand requests a second for ever.
+func (r *refusal) rest(ctx context.Context, err error) {
+	if !apierrors.IsForbidden(err) {
+		r.since = time.Time{}
+		return
+	}
+	if r.since.IsZero() {
+		r.since = time.Now()
+	}
+	stayAway(ctx, time.Since(r.since)/4)
 }
 
 // How long a server that says nothing is waited for. One that takes twenty seconds for each answer is slow and not away;

@@ -144,7 +144,7 @@ func (s *Source) Run(ctx context.Context) error {
 // feed keeps one table.
 func (s *Source) feed(k kube.Kind, to cache.TransformingStore) func(context.Context) {
 	return func(ctx context.Context) {
-		f := kube.Feed{Client: s.cfg.Client, Kind: k, Store: to, Note: func(err error) {
+		f := kube.Feed{Client: s.cfg.Client, Kind: k, Store: to, Optional: true, Note: func(err error) {
 			s.answers.note(k.Name, err)
 			poke(s.dirty)
 		}}
