@@ -2,12 +2,9 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -262,36 +259,4 @@ func (g *generation) collect(ctx context.Context, a *applied) error {
 	}
 	g.told.list("collect", report.Problems)
 	return err
-}
-
-// bridge is the name of the pods' bridge.
-func bridge(template string) string {
-	var list struct {
-		Plugins []struct {
-			Delegate struct {
-				Bridge string `json:"bridge"`
-			} `json:"delegate"`
-		} `json:"plugins"`
-	}
-	data, err := os.ReadFile(template)
-	if err == nil && json.Unmarshal(data, &list) == nil {
-		for _, p := range list.Plugins {
-			if name := p.Delegate.Bridge; name != "" && !strings.Contains(name, "/") {
-				return name
-			}
-		}
-	}
-	return "cni0"
-}
-
-// network is the name of the CNI network, under which host-local keeps its reservations.
-func network(template string) string {
-	var list struct {
-		Name string `json:"name"`
-	}
-	data, err := os.ReadFile(template)
-	if err != nil || json.Unmarshal(data, &list) != nil || list.Name == "" {
-		return "cbr0"
-	}
-	return list.Name
 }

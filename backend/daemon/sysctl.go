@@ -84,12 +84,13 @@ func turned(path string) (sysctl, bool) {
 
 // switches are the sysctls of a host, with a memory of how they were found.
 type switches struct {
-	dir  string // /proc/sys/net of the host
-	book sysctlBook
+	dir       string // /proc/sys/net of the host
+	book      sysctlBook
+	unbridged bool // pods are on no bridge, so that a host may lack br_netfilter
 }
 
 func switchesOf(p Paths, files subnet.Writer) switches {
-	return switches{dir: sysctlDir(p.SysNet), book: newSysctlBook(p.SysctlFile(), files)}
+	return switches{dir: sysctlDir(p.SysNet), book: newSysctlBook(p.SysctlFile(), files), unbridged: !bridges(p.CNITemplate())}
 }
 
 // ensure turns on what a family needs and says what it could not turn on. The routers' devices come first: with forwarding on
@@ -107,7 +108,9 @@ func (s switches) ensure(f subnet.Family, routers ...string) error {
 	}
 	var errs []error
 	for _, one := range needed(f) {
-		errs = append(errs, s.turn(one))
+		if !s.unbridged || !strings.HasPrefix(one.path, "bridge/") {
+			errs = append(errs, s.turn(one))
+		}
 	}
 	return errors.Join(errs...)
 }

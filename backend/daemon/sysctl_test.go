@@ -101,6 +101,33 @@ func TestD05AMissingModuleIsNamedWithItsCommand(t *testing.T) {
 	}
 }
 
+// A host whose pods are on no bridge needs no br_netfilter.
+func TestD05TheModuleIsAskedForOnlyWhereThereIsABridge(t *testing.T) {
+	for template, needs := range map[string]bool{
+		"":                                   true, // there is none
+		"{":                                  true,
+		`{"plugins": [{"type": "flannel"}]}`: true,
+		`{"plugins": [{"type": "flannel", "delegate": {"type": "bridge"}}]}`:                     true,
+		`{"plugins": [{"type": "flannel", "delegate": {"type": "ptp"}}, {"type": "portmap"}]}`:   false,
+		`{"plugins": [{"type": "tuning"}, {"type": "flannel", "delegate": {"type": "ipvlan"}}]}`: false,
+		`{"plugins": [{"type": "other", "delegate": {"type": "ptp"}}, {"type": "flannel"}]}`:     true,
+	} {
+		paths := Paths{NetConf: filepath.Join(t.TempDir(), "net-conf.json"), SysNet: procNet(t, map[string]string{"ipv4/ip_forward": "0"}), StateDir: t.TempDir()}
+		if template != "" {
+			if err := os.WriteFile(paths.CNITemplate(), []byte(template), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := switchesOf(paths, subnet.Writer{})
+		if err := s.ensure(subnet.IPv4); (err != nil) != needs {
+			t.Errorf("%s: %v", template, err)
+		}
+		if on, _ := s.read("ipv4/ip_forward"); on != "1" {
+			t.Errorf("%s: ip_forward is %s", template, on)
+		}
+	}
+}
+
 func TestD05ASwitchThatIsOffIsTurnedOn(t *testing.T) {
 	dir := procNet(t, map[string]string{"ipv4/ip_forward": "0", "bridge/bridge-nf-call-iptables": "0"})
 	if err := book(t, dir).ensure(subnet.IPv4); err != nil {
