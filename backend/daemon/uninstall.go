@@ -30,7 +30,7 @@ func Uninstall(ctx context.Context, cfg Config, log *slog.Logger) error {
 	cni := network(p.CNITemplate())
 	traces := install.Traces{
 		ConfDir: p.CNIConf, BinDir: p.CNIBin, SourceDir: p.CNISource,
-		Files: append(p.runFiles(), p.SubnetFile),
+		Files: append(p.runFiles(), p.SubnetFile, newKeys(p, subnet.Writer{}, log).file.Adopt),
 		Dirs:  []string{filepath.Join(p.CNIData, "flannel"), filepath.Join(p.CNIData, "networks", cni), p.notes()},
 	}
 	off, sysctlErr := switchesOf(p, subnet.Writer{}).restoreAll()

@@ -25,12 +25,12 @@ const maxFile = 4 << 10
 // File is where the key is kept.
 type File struct {
 	Path   string        // the key's place
-	Adopt  string        // a key to begin with when there is none; "" for none
+	Adopt  string        // a key to begin with when there is none, and a copy of ours for whom there is no other place; "" for none
 	Writer subnet.Writer // writes durably
 }
 
 // In is the key's file in a directory that outlives the boot. It begins with the key that flannel has in the other one, which
-// does not. A path of the operator's own (WIREGUARD_KEY_FILE) takes the place of both.
+// does not, and leaves its own there: under flannel's manifest nothing else outlives the pod. A path of the operator's own (WIREGUARD_KEY_FILE) takes the place of both.
 func In(state, run, own string) File {
 	if own != "" {
 		return File{Path: own}
@@ -95,6 +95,15 @@ func random() (key subnet.Secret) {
 func (f File) keep(key subnet.Secret, note string) (subnet.Secret, string, error) {
 	if err := f.write(key); err != nil {
 		return subnet.Secret{}, "", err
+	}
+	if f.Adopt == "" {
+		return key, note, nil
+	}
+	if have, err := read(f.Adopt); err != nil || have != key {
+		_, err = f.HandBack()
+		if err != nil { // then the next pod under flannel's manifest has another key, which its peers hear of
+			note = strings.TrimPrefix(note+"; "+err.Error(), "; ")
+		}
 	}
 	return key, note, nil
 }

@@ -84,6 +84,27 @@ func TestFlannelsKeyIsAdoptedOnce(t *testing.T) {
 	}
 }
 
+// Our image under flannel's manifest: the state is in the container and goes with it, and /run/flannel is the host's.
+func TestTheKeyOutlivesAPodThatHasNoPlaceOfItsOwn(t *testing.T) {
+	f := scratch(t)
+	key := load(t, f, "is made in")
+	for range 2 {
+		if err := os.Remove(f.Path); err != nil {
+			t.Fatal(err)
+		}
+		if load(t, f, "is kept in "+f.Path) != key {
+			t.Error("the identity changed with the pod")
+		}
+		var err error
+		if key, err = f.Renew(); err != nil { // as a clone does
+			t.Fatal(err)
+		}
+	}
+	if info, err := os.Stat(f.Adopt); err != nil || info.Mode().Perm() != 0o400 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
 func TestAFileWithoutAKeyIsReplaced(t *testing.T) {
 	for name, text := range map[string]string{
 		"12.16 empty after a crash": "", "blank": " \n", "cut": flannelKey[:20], "rubbish": "\x00\xff", "zero": strings.Repeat("A", 43) + "=",
