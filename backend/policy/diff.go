@@ -147,8 +147,8 @@ func (d *Difference) diffChains(have, want Ruleset) {
 		old, ok := have.chain(c.Name)
 		switch {
 		case !ok:
-		case old.Hook != c.Hook || old.Last != c.Last:
-			d.replace(fmt.Sprintf("chain %s has the hook %q at priority %d, not %q at %d", c.Name, old.Hook, old.priority(), c.Hook, c.priority()))
+		case old.Hook != c.Hook:
+			d.replace(fmt.Sprintf("chain %s has the hook %q, not %q", c.Name, old.Hook, c.Hook))
 		case !slices.EqualFunc(old.Rules, c.Rules, func(a, b ChainRule) bool { return a.Comment() == b.Comment() }):
 			d.say("chain %s has other rules than wanted", c.Name)
 			d.chains = append(d.chains, c)

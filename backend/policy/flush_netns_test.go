@@ -14,6 +14,7 @@ import (
 	"github.com/weft-cni/weft/backend/policy"
 	"github.com/weft-cni/weft/backend/policy/guard"
 	"github.com/weft-cni/weft/backend/policy/oracle"
+	"github.com/weft-cni/weft/subnet"
 	"github.com/weft-cni/weft/tests/nstest"
 )
 
@@ -152,6 +153,23 @@ func TestConnectionsFareAsBeforeWhileTheRulesAreFlushed(t *testing.T) { // N-15,
 		if heard[0] < 50 || heard[1] < 50 {
 			t.Errorf("%s suffers: %v of 100 messages", stay[i].name, heard)
 		}
+	}
+}
+
+func TestThePoliciesMarkIsOffBehindTheGuard(t *testing.T) {
+	c := newChain(t)
+	w := townOfTwo(t)
+	agent(t, netfilter.Host{NetNS: c.node[0].Path()}, func() policy.World { return w.World })
+	c.node[0].SetNFT("table inet count { chain c { type filter hook forward priority 20; meta l4proto udp counter; meta l4proto udp meta mark != 0 counter; }; }")
+	for f := range subnet.Families() {
+		to := w.pod("x/b").Addrs[f]
+		c.send(oracle.Packet{Src: w.pod("x/c").Addrs[f], Dst: to, Proto: policy.UDP, Port: 53})
+		c.send(oracle.Packet{Src: to, Dst: w.pod("x/c").Addrs[f], Proto: policy.UDP, Port: 5353}) // nobody has a say over it
+	}
+	c.arrived()
+	list := c.node[0].Run("nft", "list", "table", "inet", "count")
+	if n := strings.Count(list, "packets 0 "); n != 1 || !strings.Contains(list, "0x00000000 counter packets 0 ") {
+		t.Errorf("packets go on with a mark, or none goes on:\n%s", list)
 	}
 }
 

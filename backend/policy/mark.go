@@ -7,7 +7,7 @@ import (
 )
 
 // The guard stands right behind the policies and drops what they have not marked. The mark is a bit that is set last and
-// cleared behind the guard, in the same hook.
+// that the guard takes off.
 const (
 	throughMap   = "through"
 	throughChain = "let-through"
@@ -38,19 +38,7 @@ func (b *build) throughMaps() []Set {
 	return []Set{s}
 }
 
-// markChains are the chain that sets the mark, and those that clear it, whether the guard stands or not: nobody else is to
-// see it.
-func (b *build) markChains(chains []Chain, raw func(text, why string) ChainRule) []Chain {
-	out := []Chain{{Name: throughChain, Rules: []ChainRule{raw(setMark(), "read by table "+guard.TableName)}}}
-	const bit = guard.Mark
-	clearMark := fmt.Sprintf("meta mark and %#x == %#x meta mark set meta mark and %#x", bit, bit, ^uint32(bit))
-	for _, c := range chains {
-		if c.Hook != "" {
-			out = append(out, Chain{
-				Name: c.Name + "-end", Hook: c.Hook, Last: true, Why: "behind table " + guard.TableName,
-				Rules: []ChainRule{raw(clearMark, "takes the mark off again")},
-			})
-		}
-	}
-	return out
+// letThrough is the chain that sets the mark.
+func letThrough(raw func(text, why string) ChainRule) Chain {
+	return Chain{Name: throughChain, Rules: []ChainRule{raw(setMark(), "read by table "+guard.TableName)}}
 }

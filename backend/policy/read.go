@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/weft-cni/weft/backend/netfilter"
-	"github.com/weft-cni/weft/backend/policy/guard"
 	"github.com/weft-cni/weft/subnet"
 )
 
@@ -61,8 +60,7 @@ func parse(text string) (r Ruleset, strange []string, err error) {
 // chain is a chain without its rules. The hook of a base chain that is not as ours are says what is wrong with it.
 func chainOf(o netfilter.Object) *Chain {
 	c := &Chain{Name: o.Name, Hook: o.Hook}
-	c.Last = c.Hook != "" && o.Prio == guard.Priority+1
-	if c.Hook != "" && (netfilter.Word(o.Type) != "filter" || o.Prio != c.priority() || o.Policy != "accept") {
+	if c.Hook != "" && (netfilter.Word(o.Type) != "filter" || o.Prio != priority || o.Policy != "accept") {
 		c.Hook = fmt.Sprintf("%s, type %s, priority %d, policy %s", o.Hook, o.Type, o.Prio, o.Policy)
 	}
 	return c

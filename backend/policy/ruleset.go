@@ -30,18 +30,12 @@ type Ruleset struct {
 type Chain struct {
 	Name  string
 	Hook  string // "", "forward", "output", "input"
-	Last  bool   // of those of a hook it comes behind the guard
 	Why   string // the comment of a base chain
 	Rules []ChainRule
 }
 
-// priority is where a base chain stands among those of its hook, which whoever else filters has around 0. The guard is between.
-func (c Chain) priority() int {
-	if c.Last {
-		return guard.Priority + 1
-	}
-	return guard.Priority - 1
-}
+// priority is where base chains stand in their hooks: behind whoever else filters, which is around 0, and before the guard.
+const priority = guard.Priority - 1
 
 // ChainRule is one rule of a chain. Why goes into its comment, so that `nft list` explains itself.
 type ChainRule struct {
@@ -167,7 +161,7 @@ func (r Ruleset) String() string {
 	for _, c := range r.Chains {
 		fmt.Fprintf(&b, "\tchain %s {\n", c.Name)
 		if c.Hook != "" {
-			fmt.Fprintf(&b, "\t\ttype filter hook %s priority filter + %d; policy accept;\n", c.Hook, c.priority())
+			fmt.Fprintf(&b, "\t\ttype filter hook %s priority filter + %d; policy accept;\n", c.Hook, priority)
 		}
 		for _, rule := range c.Rules {
 			fmt.Fprintf(&b, "\t\t%s comment %q\n", rule.Text, rule.Comment())

@@ -74,7 +74,7 @@ func (w writer) declare(r Ruleset) {
 		chain := &knftables.Chain{Name: c.Name}
 		if c.Hook != "" {
 			chain.Type, chain.Hook = knftables.PtrTo(knftables.FilterType), knftables.PtrTo(knftables.BaseChainHook(c.Hook))
-			chain.Priority, chain.Policy = knftables.PtrTo(knftables.BaseChainPriority(fmt.Sprintf("%s+%d", knftables.FilterPriority, c.priority()))), knftables.PtrTo(knftables.AcceptPolicy)
+			chain.Priority, chain.Policy = knftables.PtrTo(knftables.BaseChainPriority(fmt.Sprintf("%s+%d", knftables.FilterPriority, priority))), knftables.PtrTo(knftables.AcceptPolicy)
 			chain.Comment = knftables.PtrTo(c.Why)
 		}
 		w.tx.Add(chain)

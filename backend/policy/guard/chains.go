@@ -27,19 +27,22 @@ func contents() []nl.NFTMessage {
 	out = append(out, goesOn("forward"))
 	out = append(out, neighbours("forward")...)
 	out = append(out, guarded("forward", ToPod, FromPod)...)
+	out = append(out, clean("forward"))
 
 	// IPVS takes a pod's packet in the input hook and sends it on through this one, as if it were the node's.
 	out = append(out, base("output", hookOutput), goesOn("output"))
 	local := expr("fib", word(unix.NFTA_FIB_DREG, first), word(unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE), word(unix.NFTA_FIB_FLAGS, unix.NFTA_FIB_F_SADDR))
 	out = append(out, rule("output", "the node may reach its own pods", local, is(unix.NFT_CMP_EQ, native(unix.RTN_LOCAL)...), verdict(accept, "")))
-	return append(out, guarded("output", ToPod, FromPod)...)
+	out = append(out, guarded("output", ToPod, FromPod)...)
+	return append(out, clean("output"))
 }
 
 // inputChain are the messages that make the chain for packets of pods to their own node.
 func inputChain() []nl.NFTMessage {
 	out := []nl.NFTMessage{base("input", hookInput), goesOn("input")}
 	out = append(out, neighbours("input")...)
-	return append(out, guarded("input", ToNode)...)
+	out = append(out, guarded("input", ToNode)...)
+	return append(out, clean("input"))
 }
 
 // The verdicts.
@@ -56,7 +59,7 @@ func judging(f subnet.Family) []nl.NFTMessage {
 	return []nl.NFTMessage{
 		newChain(chain),
 		rule(chain, "the policies let it through: remember that", marked, ported, h.key(), keep(passedSet(f))),
-		rule(chain, "the policies let it through", marked, verdict(accept, "")),
+		rule(chain, "the policies let it through", marked, verdict(unix.NFT_RETURN, "")),
 		rule(chain, "the policies are gone, and let such a one through lately", ported, h.key(), in(passedSet(f)), verdict(accept, "")),
 		rule(chain, "the policies are gone: it waits until they are back", expr("counter"), verdict(drop, "")),
 	}
@@ -72,6 +75,12 @@ func guarded(chain string, sides ...Side) []nl.NFTMessage {
 		}
 	}
 	return out
+}
+
+// clean takes the policies' mark off again: nobody else is to see it.
+func clean(chain string) nl.NFTMessage {
+	return rule(chain, "takes the mark off again", meta(unix.NFT_META_MARK, first), anyBit(Mark), meta(unix.NFT_META_MARK, first),
+		masked(^uint32(Mark)), setMeta(unix.NFT_META_MARK))
 }
 
 // goesOn lets pass what belongs to a connection: its first packet has been let through.

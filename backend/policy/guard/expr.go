@@ -37,6 +37,11 @@ func meta(key, register uint32) []byte {
 	return expr("meta", word(unix.NFTA_META_KEY, key), word(unix.NFTA_META_DREG, register))
 }
 
+// setMeta writes what was loaded into something that is known of a packet.
+func setMeta(key uint32) []byte {
+	return expr("meta", word(unix.NFTA_META_KEY, key), word(unix.NFTA_META_SREG, first))
+}
+
 // payload loads bytes of a packet.
 func payload(base, offset, size, register uint32) []byte {
 	return expr("payload", word(unix.NFTA_PAYLOAD_DREG, register), word(unix.NFTA_PAYLOAD_BASE, base),
@@ -50,9 +55,13 @@ func is(op uint32, value ...byte) []byte {
 
 // anyBit goes on when what was loaded has one of the bits.
 func anyBit(bits uint32) []byte {
-	masked := expr("bitwise", word(unix.NFTA_BITWISE_SREG, first), word(unix.NFTA_BITWISE_DREG, first), word(unix.NFTA_BITWISE_LEN, 4),
+	return append(masked(bits), is(unix.NFT_CMP_NEQ, native(0)...)...)
+}
+
+// masked leaves of what was loaded only some bits.
+func masked(bits uint32) []byte {
+	return expr("bitwise", word(unix.NFTA_BITWISE_SREG, first), word(unix.NFTA_BITWISE_DREG, first), word(unix.NFTA_BITWISE_LEN, 4),
 		data(unix.NFTA_BITWISE_MASK, native(bits)...), data(unix.NFTA_BITWISE_XOR, native(0)...))
-	return append(masked, is(unix.NFT_CMP_NEQ, native(0)...)...)
 }
 
 // in goes on when a set has what was loaded.

@@ -11,8 +11,10 @@
 //   - new ones between ends that were let through in the last minutes pass, by the same port,
 //   - all others wait: TCP tries again.
 //
-// The mark is a bit of the packet's mark, set and cleared within one hook: nobody else sees it. What passed is remembered in
-// a set of the guard's own, by the kernel, and forgotten whenever policies allow less than before.
+// The mark is a bit of the packet's mark that the policies set, on first packets of connections, and the guard takes off in the
+// same hook. Only while no guard stands do others see it. (A third chain that took it off in any case made every packet of every
+// connection dearer.) What passed is remembered in a set of the guard's own, by the kernel, and forgotten whenever policies
+// allow less than before.
 //
 // There is deliberately no NFT_TABLE_F_PERSIST (Linux 6.9). A table whose owner has died is flushed like any other, so it
 // would protect from nothing; and it would stay behind an agent that was killed and replaced by one that knows of no mark. As
@@ -32,8 +34,7 @@ import (
 const (
 	// TableName is the name of the guard's table in nft's inet family.
 	TableName = "weft-guard"
-	// Priority is where the guard stands in its hooks: between two chains of the policies, of which the first sets the mark and
-	// the other clears it.
+	// Priority is where the guard stands in its hooks: right behind the policies.
 	Priority = 11
 	// Mark is the bit of a packet's mark by which the policies say that they have let it through.
 	Mark = 0x1000
