@@ -43,6 +43,9 @@ func (c *Conn) Dump(ctx context.Context) (State, error) {
 		value := linkValue(link)
 		if value.Kind == kindOf(a.Name) {
 			value.SoftChecksum = value.Kind == KindVXLAN && c.softChecksum(a.Index)
+			if a.MasterIndex != 0 && value.Kind != KindWireGuard { // what it hears goes to a bridge, which keeps entries of its own beside ours
+				value.Extra = strings.TrimSpace(value.Extra + " master")
+			}
 			names.ours[a.Index], index[a.Name] = a.Name, a.Index
 		}
 		s.Links[a.Name] = value

@@ -59,6 +59,8 @@ func TestWhatOthersChangeOnTheDeviceIsPutBack(t *testing.T) {
 		{"address_removed", both, []string{"ip addr del 10.244.1.0/32 dev flannel.1"}},
 		{"V-07_MTU_changed", both, []string{"ip link set flannel.1 mtu 1300"}},
 		{"V-14_learning_turned_on", both, []string{"ip link set flannel.1 type vxlan learning"}},
+		{"V-01_ARP_switched_off", both, []string{"ip link set flannel.1 arp off"}},
+		{"V-01_put_into_a_bridge", both, []string{"ip link add br9 type bridge", "ip link set br9 up", "ip link set flannel.1 master br9"}},
 		{"route_taken", both, []string{"ip route replace 10.244.2.0/24 via 10.244.2.9 dev flannel.1 onlink"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
