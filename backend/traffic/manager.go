@@ -34,6 +34,7 @@ type Manager struct {
 	settled  bool    // the first Sync has been through: flannel's rules are gone, families that are off are clean
 	enabled  [2]bool // families of the last Sync; when they change, the one that went has to be cleaned
 	firewall firewall
+	returns  returns
 	others   []string // Options.Tables
 }
 
@@ -46,7 +47,7 @@ type Result struct {
 // New makes a Manager. It touches nothing yet.
 func New(o Options) *Manager {
 	h := host{netfilter.Host{NetNS: o.NetNS, OnExec: o.OnExec, LookPath: o.LookPath}}
-	return &Manager{host: h, nft: nft{host: h, wrap: o.Wrap}, others: o.Tables}
+	return &Manager{host: h, nft: nft{host: h, wrap: o.Wrap}, returns: returns{quiet: returnQuiet}, others: o.Tables}
 }
 
 // Sync makes the rules as the Config wants them. What is right already is not written, so it is cheap to call: three
@@ -58,12 +59,14 @@ func (m *Manager) Sync(ctx context.Context, c Config) (Result, error) {
 	if enabled := [2]bool{c.enabled(subnet.IPv4), c.enabled(subnet.IPv6)}; enabled != m.enabled {
 		m.settled, m.enabled = false, enabled
 	}
+	m.settled = m.settled && !m.returns.due()
+	heard := m.returns.at.Load()
 	p := m.survey(ctx, c, scope{families: !m.settled, flannel: !m.settled})
 	changes, err := m.apply(ctx, p)
-	if err == nil {
-		m.settled = true
+	if err == nil && !m.settled {
+		m.settled, m.returns.done = true, heard
 	}
-	return Result{Changes: changes, Problems: p.problems}, err
+	return Result{Changes: changes, Problems: append(p.problems, m.returns.problems()...)}, err
 }
 
 // Check tells what Sync would change, and the problems, without touching anything.

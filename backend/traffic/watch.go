@@ -31,6 +31,7 @@ func (m *Manager) Watch(ctx context.Context) <-chan struct{} {
 		defer close(poked)
 		m.host.Listen(ctx, func(c netfilter.Change) {
 			m.firewall.hear(c)
+			m.returns.hear(c)
 			if concerns(c) {
 				poke()
 			}
