@@ -102,7 +102,7 @@ func (s switches) ensure(f subnet.Family, routers ...string) error {
 		}
 		for _, device := range routers {
 			if err := s.turnIfThere(hearsRouters(device)); err != nil {
-				return fmt.Errorf("%s has its default route from a router, which it would lose with forwarding on: %w", device, err)
+				return fmt.Errorf("%s has its default route from a router, or may yet get it, and hears none with forwarding on: %w", device, err)
 			}
 		}
 	}
