@@ -30,8 +30,8 @@ type Feed struct {
 	Store  cache.TransformingStore
 	Note   func(error) // hears how each list and watch was answered; nil when it was well
 
-	// Optional says that we can do without: a server that forbids it, as under the ClusterRole of another product, may do so for
-	// good, and is asked ever more seldom.
+	// Optional says that we can do without: a server that forbids it, as under the ClusterRole of another product, or does not
+	// serve it may do so for good, and is asked ever more seldom.
 	Optional bool
 }
 
@@ -76,13 +76,13 @@ func (f Feed) listWatch(ctx context.Context) cache.ListerWatcher {
 	}, f.Client.Interface)
 }
 
-// refusal knows since when a server has forbidden a kind. One goroutine at a time uses it, the reflector's.
+// refusal knows since when a server has forbidden a kind, or does not serve it. One goroutine at a time uses it, the reflector's.
 type refusal struct{ since time.Time }
 
 // rest waits after a refusal for a quarter of the time that it has lasted, up to half a minute: a thousand agents that each
 // asked every second for what they may not see were a thousand requests a second for ever.
 func (r *refusal) rest(ctx context.Context, err error) {
-	if !apierrors.IsForbidden(err) {
+	if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 		r.since = time.Time{}
 		return
 	}

@@ -22,11 +22,13 @@ import (
 
 // L-03: under flannel's own ClusterRole policies are forbidden for as long as the cluster lives.
 func TestL03WhatIsForbiddenForGoodIsAskedForEverMoreSeldom(t *testing.T) {
-	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "networkpolicies"}, "", errors.New("no"))
+	policies := schema.GroupResource{Resource: "networkpolicies"}
+	forbidden := error(apierrors.NewForbidden(policies, "", errors.New("no")))
 	for _, c := range []struct {
+		answer       error
 		optional     bool
 		most, within int // requests in an hour, and seconds until one comes after a refusal of ten seconds
-	}{{true, 400, 6}, {false, 20000, 2}} {
+	}{{forbidden, true, 400, 6}, {apierrors.NewNotFound(policies, ""), true, 400, 6}, {forbidden, false, 20000, 2}} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logr.Discard()))
 			// client-go keeps errors a millisecond apart by a clock of the whole process, which a bubble's is far behind.
@@ -37,7 +39,7 @@ func TestL03WhatIsForbiddenForGoodIsAskedForEverMoreSeldom(t *testing.T) {
 				if since := time.Since(began); first == 0 && since > 10*time.Second {
 					first = since
 				}
-				return forbidden
+				return c.answer
 			}
 			f := Feed{
 				Client: &Client{Interface: fake.NewClientset(), Server: "fake"}, Note: func(error) {}, Optional: c.optional,
@@ -54,9 +56,9 @@ func TestL03WhatIsForbiddenForGoodIsAskedForEverMoreSeldom(t *testing.T) {
 			cancel()
 			<-done
 			if calls > c.most || first > time.Duration(10+c.within)*time.Second {
-				t.Errorf("optional %t: %d requests in an hour, the first after ten seconds came after %v", c.optional, calls, first)
+				t.Errorf("%v, optional %t: %d requests in an hour, the first after ten seconds came after %v", c.answer, c.optional, calls, first)
 			}
-			t.Logf("optional %t: %d requests in an hour, the first after ten seconds came after %v", c.optional, calls, first)
+			t.Logf("%v, optional %t: %d requests in an hour", c.answer, c.optional, calls)
 		})
 	}
 }
