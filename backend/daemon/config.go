@@ -195,7 +195,7 @@ func isServer(text string) bool {
 	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http")
 }
 
-// LogValue is the effective config on one line; it holds no secrets, since none can be set.
+// LogValue is the effective config on one line. The only secret that can be set, a password in the API server's URL, is left out.
 func (c Config) LogValue() slog.Value {
 	var public []string
 	for _, a := range c.Iface.PublicIP {
@@ -204,7 +204,7 @@ func (c Config) LogValue() slog.Value {
 		}
 	}
 	return slog.GroupValue(
-		slog.String("node", c.Kube.NodeName), slog.String("api", c.Kube.APIURL), slog.String("kubeconfig", c.Kube.Kubeconfig),
+		slog.String("node", c.Kube.NodeName), slog.String("api", kube.Redacted(c.Kube.APIURL)), slog.String("kubeconfig", c.Kube.Kubeconfig),
 		slog.String("prefix", c.Kube.AnnotationPrefix),
 		slog.Any("iface", c.Iface.Names), slog.Any("ifaceRegex", c.Iface.Regexes), slog.String("ifaceCanReach", c.Iface.CanReach),
 		slog.String("ifaceFrom", c.Iface.From), slog.Any("publicIP", public), slog.Bool("allowShared", c.Iface.AllowShared),

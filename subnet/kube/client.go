@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -75,14 +76,23 @@ func NewClient(o ClientOptions) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{Server: config.Host, results: map[string]int64{}}
+	c := &Client{Server: Redacted(config.Host), results: map[string]int64{}}
 	if c.carrier, err = newCarrier(config, load); err == nil {
 		c.Interface, err = kubernetes.NewForConfigAndClient(config, &http.Client{Transport: witness{next: c.carrier, client: c}})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make a client for the API server %s: %w", config.Host, err)
+		return nil, fmt.Errorf("make a client for the API server %s: %w", c.Server, err)
 	}
 	return c, nil
+}
+
+// Redacted is a server's address without the password that it may have in it, for messages.
+func Redacted(server string) string {
+	u, err := url.Parse(server)
+	if err != nil || u.User == nil {
+		return server
+	}
+	return u.Redacted()
 }
 
 // loadConfig reads the files and sets how we talk.

@@ -75,6 +75,21 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+func TestX07APasswordInTheServersAddressIsInNoMessage(t *testing.T) {
+	c, err := NewClient(ClientOptions{APIURL: "https://admin:s3cret@192.0.2.1:6443"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := Explain(c.Server, io.EOF); strings.Contains(text, "s3cret") || !strings.Contains(text, "192.0.2.1:6443") {
+		t.Error(text)
+	}
+	for _, plain := range []string{"https://192.0.2.1:6443", "192.0.2.1:6443", "[fd00::1]:6443", "", "%"} {
+		if got := Redacted(plain); got != plain {
+			t.Errorf("%q becomes %q", plain, got)
+		}
+	}
+}
+
 func TestExplainSaysWhatToLookAt(t *testing.T) {
 	nodes := schema.GroupResource{Resource: "nodes"}
 	for want, err := range map[string]error{
