@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/subnet"
 )
 
@@ -127,13 +128,27 @@ func (s switches) heard() []string {
 	return devices
 }
 
-// enabled tells of a host that has IPv6 switched off.
+// enabled tells of a host that has IPv6 switched off. Some switch it off for all devices and on for single ones afterwards: what
+// "all" says then is history, for each device has a switch of its own.
 func (s switches) enabled() error {
 	const key = "ipv6/conf/all/disable_ipv6"
-	if value, err := s.read(key); err == nil && value == "1" {
+	if value, err := s.read(key); err == nil && value == "1" && !s.someDevice() {
 		return fmt.Errorf("EnableIPv6 is true in net-conf.json, but IPv6 is switched off on this host; run: sysctl -w %s=0", sysctl{path: key}.key())
 	}
 	return nil
+}
+
+// someDevice tells whether IPv6 is on for a device that may be an underlay.
+func (s switches) someDevice() bool {
+	files, _ := filepath.Glob(filepath.Join(s.dir, "ipv6/conf/*/disable_ipv6")) // the pattern is good
+	return slices.ContainsFunc(files, func(file string) bool {
+		device := filepath.Base(filepath.Dir(file))
+		if slices.Contains([]string{"all", "default", "lo", "cni0"}, device) || kernel.IsDeviceName(device) {
+			return false
+		}
+		value, err := s.read("ipv6/conf/" + device + "/disable_ipv6")
+		return err == nil && value == "0"
+	})
 }
 
 // forwardsOff tells whether a family's packets are not forwarded yet.

@@ -327,9 +327,20 @@ func TestAStrictFilterThatNobodyCanSetKeepsNoNodeFromBeingReadyWhileThereIsOneWa
 }
 
 func TestAHostWithoutIPv6IsNamedWithTheCommand(t *testing.T) {
-	dir := procNet(t, map[string]string{"ipv6/conf/all/forwarding": "0", "ipv6/conf/all/disable_ipv6": "1"})
-	if err := book(t, dir).ensure(subnet.IPv6); err == nil || !strings.Contains(err.Error(), "sysctl -w net.ipv6.conf.all.disable_ipv6=0") {
-		t.Errorf("got %v", err)
+	for device, off := range map[string]bool{"": true, "lo": true, "default": true, "flannel-v6.1": true, "eth0": false} {
+		dir := procNet(t, map[string]string{
+			"ipv6/conf/all/forwarding": "0", "ipv6/conf/all/disable_ipv6": "1", "ipv6/conf/eth1/disable_ipv6": "1", "bridge/bridge-nf-call-ip6tables": "1",
+		})
+		if device != "" { // was switched on alone
+			file := filepath.Join(dir, "ipv6/conf", device, "disable_ipv6")
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("0\n"), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := book(t, dir).ensure(subnet.IPv6)
+		if named := err != nil && strings.Contains(err.Error(), "sysctl -w net.ipv6.conf.all.disable_ipv6=0"); named != off || !off && err != nil {
+			t.Errorf("with IPv6 on %q: %v", device, err)
+		}
 	}
 }
 
