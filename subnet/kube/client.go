@@ -131,7 +131,7 @@ func restConfig(o ClientOptions) (*rest.Config, error) {
 	}
 	config, err := clientcmd.BuildConfigFromFlags(o.APIURL, o.KubeconfigFile)
 	if err != nil {
-		return nil, fmt.Errorf("use kubeconfig file %q and API URL %q: %w", o.KubeconfigFile, o.APIURL, err)
+		return nil, fmt.Errorf("use kubeconfig file %q and API URL %q: %w", o.KubeconfigFile, Redacted(o.APIURL), err)
 	}
 	return config, nil
 }
