@@ -39,9 +39,9 @@ image: build ## dist/image.tar, by docker where an engine answers, else by build
 lint: ## golangci-lint; its modules are recorded in .ci/tools.mod
 	@$(SUITE) lint
 
-test: deps ## everything, the quick first: house, lint, unit with the race detector, fuzz seeds, namespaces, scenarios, a second kernel, e2e in three lanes
+test: deps ## everything: house, lint, unit with the race detector, fuzz seeds, e2e in three lanes (builds what the rest needs too), namespaces, scenarios, a second kernel
 	@$(MAKE) --no-print-directory image
-	@$(SUITE) house lint unit modules netns vm-short e2e e2e-dual e2e-ipv6
+	@$(SUITE) house lint unit modules e2e e2e-dual e2e-ipv6 netns vm-short
 
 test-unit: ## unit tests with the race detector, fuzz seeds included; no root
 	@$(SUITE) unit

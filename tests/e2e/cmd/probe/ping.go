@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -117,6 +118,9 @@ func roomFor(conn syscall.Conn) error {
 	var setErr error
 	if err := raw.Control(func(fd uintptr) {
 		setErr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, answersKept)
+		if errors.Is(setErr, unix.EPERM) { // a pod without NET_ADMIN gets what the node's limit allows
+			setErr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, answersKept)
+		}
 	}); err != nil {
 		return fmt.Errorf("reach the ICMP socket: %w", err)
 	}
