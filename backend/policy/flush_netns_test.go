@@ -161,7 +161,7 @@ func TestThePoliciesMarkIsOffBehindTheGuard(t *testing.T) {
 	w := townOfTwo(t)
 	agent(t, netfilter.Host{NetNS: c.node[0].Path()}, func() policy.World { return w.World })
 	c.node[0].SetNFT("table inet count { chain c { type filter hook forward priority 20; meta l4proto udp counter; meta l4proto udp meta mark != 0 counter; }; }")
-	for f := range subnet.Families() {
+	for _, f := range subnet.Families() {
 		to := w.pod("x/b").Addrs[f]
 		c.send(oracle.Packet{Src: w.pod("x/c").Addrs[f], Dst: to, Proto: policy.UDP, Port: 53})
 		c.send(oracle.Packet{Src: to, Dst: w.pod("x/c").Addrs[f], Proto: policy.UDP, Port: 5353}) // nobody has a say over it
