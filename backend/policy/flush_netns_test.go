@@ -160,10 +160,12 @@ func TestThePoliciesMarkIsOffBehindTheGuard(t *testing.T) {
 	c := newChain(t)
 	w := townOfTwo(t)
 	agent(t, netfilter.Host{NetNS: c.node[0].Path()}, func() policy.World { return w.World })
-	c.node[0].SetNFT("table inet count { chain c { type filter hook forward priority 20; meta l4proto udp counter; meta l4proto udp meta mark != 0 counter; }; }")
+	c.node[0].SetNFT("table inet count { chain c { type filter hook postrouting priority 110; meta l4proto udp counter; meta l4proto udp meta mark != 0 counter; }; }")
 	for _, f := range subnet.Families() {
 		to := w.pod("x/b").Addrs[f]
-		c.send(oracle.Packet{Src: w.pod("x/c").Addrs[f], Dst: to, Proto: policy.UDP, Port: 53})
+		for range 2 { // the first of a connection, and one that nobody has answered
+			c.send(oracle.Packet{Src: w.pod("x/c").Addrs[f], Dst: to, Proto: policy.UDP, Port: 53})
+		}
 		c.send(oracle.Packet{Src: to, Dst: w.pod("x/c").Addrs[f], Proto: policy.UDP, Port: 5353}) // nobody has a say over it
 	}
 	c.arrived()
@@ -191,8 +193,8 @@ func TestNobodyElseCanTouchTheGuardAndItGoesWithItsOwner(t *testing.T) {
 		t.Fatalf("no guard: %v\n%s", res.Unguarded, c.node[0].NFT())
 	}
 	for _, attack := range []string{
-		"delete table inet weft-guard", "flush table inet weft-guard", "flush chain inet weft-guard forward", "add table inet weft-guard { flags dormant; }",
-		"flush set inet weft-guard to-pod-ipv4", "add rule inet weft-guard forward accept",
+		"delete table inet weft-guard", "flush table inet weft-guard", "flush chain inet weft-guard postrouting", "add table inet weft-guard { flags dormant; }",
+		"flush set inet weft-guard to-pod-ipv4", "add rule inet weft-guard postrouting accept",
 	} {
 		if _, err := c.node[0].Input(attack, "nft", "-f", "-"); err == nil {
 			t.Errorf("%s is carried out", attack)

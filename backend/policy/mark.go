@@ -6,8 +6,8 @@ import (
 	"github.com/weft-cni/weft/backend/policy/guard"
 )
 
-// The guard stands right behind the policies and drops what they have not marked. The mark is a bit that is set last and
-// that the guard takes off.
+// The guard stands behind the policies and drops what they have not marked. The mark is a bit that is set last and that the
+// guard takes off.
 const (
 	throughMap   = "through"
 	throughChain = "let-through"
@@ -38,7 +38,10 @@ func (b *build) throughMaps() []Set {
 	return []Set{s}
 }
 
-// letThrough is the chain that sets the mark.
+// letThrough is the chain that sets the mark, on packets that the guard will see: the first of a connection that is tracked.
 func letThrough(raw func(text, why string) ChainRule) Chain {
-	return Chain{Name: throughChain, Rules: []ChainRule{raw(setMark(), "read by table "+guard.TableName)}}
+	return Chain{Name: throughChain, Rules: []ChainRule{
+		raw("ct status confirmed return", "not the first of its connection"),
+		raw("ct state new "+setMark(), "read by table "+guard.TableName),
+	}}
 }

@@ -134,8 +134,14 @@ func (w *words) match(word string, p packet) (hit bool, verdict string) {
 		w.list, w.tr.marked = w.list[n:], true
 		return true, ""
 	case word == "ct":
-		w.next()
-		return p.established && w.next() == "established,related", ""
+		switch what := w.next() + " " + w.next(); what {
+		case "state established,related", "status confirmed":
+			return p.established, ""
+		case "state new":
+			return !p.established, ""
+		default:
+			w.tr.t.Fatalf("unknown: ct %s", what)
+		}
 	case word == "fib":
 		w.next()
 		w.next()

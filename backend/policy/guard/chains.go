@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	hookInput, hookForward, hookOutput = 1, 2, 3 // NF_INET_LOCAL_IN, NF_INET_FORWARD, NF_INET_LOCAL_OUT
+	hookInput, hookPostrouting = 1, 4 // NF_INET_LOCAL_IN, NF_INET_POST_ROUTING
 
 	stateEstablished, stateRelated = 2, 4 // NF_CT_STATE_BIT of both directions
 
@@ -23,18 +23,12 @@ func contents() []nl.NFTMessage {
 	for _, f := range subnet.Families() {
 		out = append(out, judging(f)...)
 	}
-	out = append(out, base("forward", hookForward))
-	out = append(out, goesOn("forward"))
-	out = append(out, neighbours("forward")...)
-	out = append(out, guarded("forward", ToPod, FromPod)...)
-	out = append(out, clean("forward"))
-
-	// IPVS takes a pod's packet in the input hook and sends it on through this one, as if it were the node's.
-	out = append(out, base("output", hookOutput), goesOn("output"))
+	out = append(out, base("postrouting", hookPostrouting), goesOn("postrouting"))
+	out = append(out, neighbours("postrouting")...)
 	local := expr("fib", word(unix.NFTA_FIB_DREG, first), word(unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE), word(unix.NFTA_FIB_FLAGS, unix.NFTA_FIB_F_SADDR))
-	out = append(out, rule("output", "the node may reach its own pods", local, is(unix.NFT_CMP_EQ, native(unix.RTN_LOCAL)...), verdict(accept, "")))
-	out = append(out, guarded("output", ToPod, FromPod)...)
-	return append(out, clean("output"))
+	out = append(out, rule("postrouting", "the node may reach its own pods", local, is(unix.NFT_CMP_EQ, native(unix.RTN_LOCAL)...), verdict(accept, "")))
+	out = append(out, guarded("postrouting", ToPod, FromPod)...)
+	return append(out, clean("postrouting"))
 }
 
 // inputChain are the messages that make the chain for packets of pods to their own node.
@@ -83,7 +77,7 @@ func clean(chain string) nl.NFTMessage {
 		masked(^uint32(Mark)), setMeta(unix.NFT_META_MARK))
 }
 
-// goesOn lets pass what belongs to a connection: its first packet has been let through.
+// goesOn lets pass what is related to a connection, whose first packet has been let through.
 func goesOn(chain string) nl.NFTMessage {
 	state := expr("ct", word(unix.NFTA_CT_DREG, first), word(unix.NFTA_CT_KEY, unix.NFT_CT_STATE))
 	return rule(chain, "judged when it began", state, anyBit(stateEstablished|stateRelated), verdict(accept, ""))
@@ -112,12 +106,12 @@ func newChain(name string) nl.NFTMessage {
 		nl.Text(unix.NFTA_CHAIN_TABLE, TableName), nl.Text(unix.NFTA_CHAIN_NAME, name)...)}
 }
 
-// base makes a chain that packets enter in a hook.
+// base makes a chain that the first packets of connections enter in a hook.
 func base(name string, hook uint32) nl.NFTMessage {
 	m := newChain(name)
 	m.Attrs = slices.Concat(m.Attrs,
 		nl.Nested(unix.NFTA_CHAIN_HOOK, append(word(unix.NFTA_HOOK_HOOKNUM, hook), word(unix.NFTA_HOOK_PRIORITY, Priority)...)),
-		nl.Text(unix.NFTA_CHAIN_TYPE, "filter"), word(unix.NFTA_CHAIN_POLICY, accept),
+		nl.Text(unix.NFTA_CHAIN_TYPE, "nat"), word(unix.NFTA_CHAIN_POLICY, accept),
 	)
 	return m
 }
