@@ -37,7 +37,7 @@ func (m *Manager) writeCut(ctx context.Context, add, drop []Flow) error {
 		for _, f := range drop {
 			w.tx.Delete(cutKey(f))
 		}
-		w.sign()
+		w.signs()
 	})
 }
 

@@ -16,7 +16,7 @@ func NewFake(t *testing.T, r Ruleset) *knftables.Fake {
 	t.Helper()
 	fake := knftables.NewFake(knftables.InetFamily, TableName)
 	tx := fake.NewTransaction()
-	writer{tx: tx, bundle: 1, mark: "test"}.replace(r)
+	writer{tx: tx, bundle: 1, sign: signature{text: "test"}}.replace(r)
 	if err := fake.Run(context.Background(), tx); err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func StepFake(fake *knftables.Fake, have, want Ruleset) error {
 		return nil
 	}
 	tx := fake.NewTransaction()
-	w := writer{tx: tx, bundle: 1, mark: "test"}
+	w := writer{tx: tx, bundle: 1, sign: signature{text: "test"}}
 	w.apply(d, want)
 	if err := fake.Run(context.Background(), tx); err != nil || d.rewrite {
 		return err

@@ -39,8 +39,7 @@ type Manager struct {
 	host     netfilter.Host
 	conn     knftables.Interface // for our table; nil until the first use
 	compiler *Compiler
-	mark     string // begins the mark of each of our transactions
-	marks    int
+	sign     signature // of our last transaction
 
 	written  Ruleset       // what the kernel holds, when known
 	known    bool          //
@@ -68,7 +67,7 @@ type Result struct {
 // New makes a Manager for a host. It touches nothing yet.
 func New(h netfilter.Host) *Manager {
 	m := &Manager{host: h, compiler: NewCompiler(), reread: rereadPeriod, cutting: cutting{maybe: true, due: true}}
-	m.mark = "by weft " + hash(fmt.Sprintf("%p %d", m, time.Now().UnixNano()))
+	m.sign = newSignature(fmt.Sprintf("%p %d", m, time.Now().UnixNano()))
 	return m
 }
 
@@ -207,8 +206,8 @@ func (m *Manager) write(ctx context.Context, fill func(writer)) error {
 	if err := m.open(); err != nil {
 		return err
 	}
-	m.marks++
-	w := writer{tx: m.conn.NewTransaction(), bundle: bundleSize, mark: fmt.Sprintf("%s %d", m.mark, m.marks), cut: slices.Collect(maps.Keys(m.cutting.flows))}
+	m.sign.number++
+	w := writer{tx: m.conn.NewTransaction(), bundle: bundleSize, sign: m.sign, cut: slices.Collect(maps.Keys(m.cutting.flows))}
 	fill(w)
 	m.host.Note("nft", "-f", "-")
 	err := m.host.Inside(func() error { return m.conn.Run(ctx, w.tx) })

@@ -19,7 +19,6 @@ func parse(text string) (r Ruleset, strange []string, err error) {
 		return Ruleset{}, nil, nil
 	}
 	chains := map[string]*Chain{}
-	marked := false
 	err = netfilter.Objects(text, func(kind string, o netfilter.Object) {
 		switch kind {
 		case "metainfo":
@@ -36,6 +35,9 @@ func parse(text string) (r Ruleset, strange []string, err error) {
 				c.Rules = append(c.Rules, ChainRule{comment: o.Comment})
 			}
 		case "set", "map":
+			if o.Name == signatureSet {
+				return
+			}
 			s, odd := setOf(kind, o)
 			strange = append(strange, odd...)
 			r.Sets = append(r.Sets, s)
@@ -43,9 +45,6 @@ func parse(text string) (r Ruleset, strange []string, err error) {
 			strange = append(strange, kind+" "+o.Name+" is not ours")
 		}
 	})
-	if _, marked = chains[markChain]; marked {
-		delete(chains, markChain)
-	}
 	for _, name := range slices.Sorted(maps.Keys(chains)) {
 		r.Chains = append(r.Chains, *chains[name])
 	}

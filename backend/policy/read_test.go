@@ -16,9 +16,8 @@ const listed = `{"nftables": [{"metainfo": {"version": "1.0.6", "json_schema_ver
 {"map": {"name": "ingress-ipv4", "type": "ipv4_addr", "map": "verdict", "elem": [["10.0.0.1", {"jump": {"target": "in-np-1"}}]]}},
 {"chain": {"name": "forward", "type": "filter", "hook": "forward", "prio": 10, "policy": "accept"}},
 {"chain": {"name": "late", "type": "filter", "hook": "forward", "prio": 20, "policy": "accept"}},
-{"chain": {"name": "signature"}},
-{"rule": {"chain": "forward", "comment": "judged when it began #6a164ca4", "expr": []}},
-{"rule": {"chain": "signature", "comment": "by weft 1", "expr": []}}]}`
+{"set": {"name": "signatures", "type": "mark", "flags": ["timeout"], "timeout": 60, "elem": [{"elem": {"val": 7, "comment": "by weft 1", "expires": 3}}]}},
+{"rule": {"chain": "forward", "comment": "judged when it began #6a164ca4", "expr": []}}]}`
 
 func TestAListingIsReadInTheSpellingOfTheRules(t *testing.T) {
 	got, strange, err := parse(listed)

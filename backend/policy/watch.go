@@ -3,6 +3,8 @@ package policy
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 
 	"golang.org/x/sys/unix"
 
@@ -16,7 +18,7 @@ func (m *Manager) Watch(ctx context.Context) <-chan struct{} {
 	go func() {
 		defer close(poked)
 		defer m.watching.Store(false)
-		s := suspicion{mark: []byte(m.mark)}
+		s := suspicion{mark: []byte(m.sign.text)}
 		m.host.Listen(ctx, func(c netfilter.Change) {
 			if c.Lost {
 				m.watching.Store(true) // from here on changes are heard
@@ -33,6 +35,19 @@ func (m *Manager) Watch(ctx context.Context) <-chan struct{} {
 		})
 	}()
 	return poked
+}
+
+// signature is how the transactions of one Manager are known: all by a text, and each by a number, since an element that is there
+// already would not be added, and not be told of.
+type signature struct {
+	text   string
+	number uint32
+}
+
+// newSignature makes one of what nobody else has.
+func newSignature(unique string) signature {
+	sum := sha256.Sum256([]byte(unique))
+	return signature{text: "by weft " + hash(unique), number: binary.NativeEndian.Uint32(sum[:])}
 }
 
 // suspicion tells our transactions from others'.
@@ -58,7 +73,7 @@ func (s *suspicion) hears(c netfilter.Change) bool {
 	case c.Table == "inet "+TableName:
 		s.touched = true
 		s.deleted = c.Kind == unix.NFT_MSG_DELTABLE || s.deleted && c.Kind != unix.NFT_MSG_NEWTABLE
-		s.signed = s.signed || c.Kind == unix.NFT_MSG_NEWRULE && bytes.Contains(c.Data, s.mark)
+		s.signed = s.signed || c.Kind == unix.NFT_MSG_NEWSETELEM && bytes.Contains(c.Data, s.mark)
 	}
 	return false
 }

@@ -4,13 +4,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/knftables"
 )
 
-// markChain holds one rule that no packet meets. Each of our transactions writes it anew, with a comment that tells the
-// watcher whose the transaction was.
-const markChain = "signature"
+// signatureSet is a set that no rule uses. Each of our transactions adds an element to it, with a comment that tells the watcher
+// whose the transaction was. They go by themselves: a transaction that takes anything away, or writes rules, waits for the
+// kernel to be done with what was there, 10 ms or more, and one that only adds a pod does not.
+const (
+	signatureSet  = "signatures"
+	signatureTime = time.Minute
+)
 
 // bundleSize is how many elements of a new set stand in one command: with one each, 100,000 elements cost nft 170 MB.
 const bundleSize = 500
@@ -18,8 +23,8 @@ const bundleSize = 500
 // writer adds commands to a transaction.
 type writer struct {
 	tx     *knftables.Transaction
-	bundle int    // elements in a command; the Fake wants one
-	mark   string // comment of the mark
+	bundle int // elements in a command; the Fake wants one
+	sign   signature
 	cut    []Flow // what a table that is written anew has to keep cut
 }
 
@@ -41,7 +46,7 @@ func (w writer) apply(d Difference, want Ruleset) {
 			w.tx.Add(element(c.set, e))
 		}
 	}
-	w.sign()
+	w.signs()
 }
 
 // replace adds the commands that make our table equal to the Ruleset, whatever it holds now. It is one transaction, so no
@@ -54,12 +59,11 @@ func (w writer) replace(want Ruleset) {
 		return
 	}
 	w.tx.Add(&knftables.Table{Comment: knftables.PtrTo("kept by weft: edits are undone")})
-	w.tx.Add(&knftables.Chain{Name: markChain})
 	w.declare(want)
 	for _, f := range w.cut {
 		w.tx.Add(cutKey(f))
 	}
-	w.sign()
+	w.signs()
 }
 
 // declare adds what is new: counters, empty sets and chains, then what refers to them. Chains that are there get new rules.
@@ -116,14 +120,13 @@ func (w writer) sweep(l leftover) {
 	for _, name := range l.counters {
 		w.tx.Delete(&knftables.Counter{Name: name})
 	}
-	w.sign()
+	w.signs()
 }
 
-// sign writes the mark.
-func (w writer) sign() {
-	w.tx.Add(&knftables.Chain{Name: markChain})
-	w.tx.Flush(&knftables.Chain{Name: markChain})
-	w.tx.Add(&knftables.Rule{Chain: markChain, Rule: "continue", Comment: knftables.PtrTo(w.mark)})
+// signs tells whose the transaction is.
+func (w writer) signs() {
+	w.tx.Add(&knftables.Set{Name: signatureSet, Type: "mark", Flags: []knftables.SetFlag{knftables.TimeoutFlag}, Timeout: knftables.PtrTo(signatureTime)})
+	w.tx.Add(&knftables.Element{Set: signatureSet, Key: []string{fmt.Sprintf("%#08x", w.sign.number)}, Comment: knftables.PtrTo(w.sign.text)})
 }
 
 // declaration is a set in knftables' terms.
