@@ -27,10 +27,10 @@ func (c *Conn) setRoute(op Op) error {
 	return err
 }
 
-// replaceRoute puts a route in the place of another one, in IPv6 before it (isStepped). A command's or flannel's keeps its metric,
-// so that they find it again, and so does one that has no better metric left.
+// replaceRoute puts a route in the place of another one, in IPv6 before it (isStepped). A command's keeps its metric, so that the
+// command finds it again, and so does one that has no better metric left.
 func (c *Conn) replaceRoute(op Op, route *netlink.Route) error {
-	if !op.Key.isStepped() || !op.RouteWas.Ours || route.Priority <= bestMetric {
+	if !op.Key.isStepped() || !op.RouteWas.Ours && !op.adopts() || route.Priority <= bestMetric {
 		return c.putRoute(op, route, c.handle.RouteReplace)
 	}
 	better := *route
@@ -43,6 +43,13 @@ func (c *Conn) replaceRoute(op Op, route *netlink.Route) error {
 		c.stepped(op.Key, better.Priority)
 	}
 	return err
+}
+
+// adopts reports whether the way stays what it is, and only its owner changes: a route of flannel's becomes ours.
+func (o Op) adopts() bool {
+	was := o.RouteWas
+	was.Ours = o.Route.Ours
+	return was == o.Route
 }
 
 // takeRoute clears a key that is in use: routes of ours give way, one of somebody else is named in the error and

@@ -85,7 +85,7 @@ func (c *Conn) learnMetrics(now map[netip.Prefix]int, since int) {
 	}
 }
 
-// settle removes the routes that better ones have taken the place of, all after one wait. What cannot be removed is found by
+// settle removes the routes that better ones have taken the place of, ours or flannel's, all after one wait. What cannot be removed is found by
 // the next dump, as one route too many.
 func (c *Conn) settle() {
 	c.mu.Lock()
@@ -98,7 +98,7 @@ func (c *Conn) settle() {
 	waitForReaders()
 	for key := range left {
 		_ = c.handle.RouteDel(&netlink.Route{
-			Family: unix.AF_INET6, Dst: ipNet(key.Dst), Priority: key.Metric, Protocol: Protocol, Table: unix.RT_TABLE_MAIN, Scope: netlink.SCOPE_NOWHERE,
+			Family: unix.AF_INET6, Dst: ipNet(key.Dst), Priority: key.Metric, Table: unix.RT_TABLE_MAIN, Scope: netlink.SCOPE_NOWHERE,
 		})
 	}
 }

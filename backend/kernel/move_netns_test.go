@@ -104,6 +104,28 @@ func TestAnIPv6RouteThatMovesIsNeverTheLastThatAPacketFinds(t *testing.T) {
 	}
 }
 
+func TestAnIPv6RouteOfFlannelsStaysUntilOursHasTakenItsPlace(t *testing.T) {
+	host, conn, parent := realHost(t)
+	apply(t, conn, []kernel.Op{linkAdd(dev6, link6(parent))})
+	cidr := podCIDR(subnet.IPv6, 2)
+	host.IP("-6 route add " + cidr.String() + " via " + cidr.Addr().String() + " dev " + dev6 + " onlink")
+	watch := watchRoute(t, host, cidr.Addr().Next())
+	have := dump(t, conn)
+	want := put(kernel.New(), route(kernel.RouteSet, dev6, cidr.String(), cidr.Addr().String()))
+	want.Links, want.Addrs = have.Links, have.Addrs
+	apply(t, conn, kernel.Diff(have, want))
+	if list := host.IP("-6 route show " + cidr.String()); strings.Count(list, "metric 102") != 2 {
+		t.Errorf("it is replaced in place:\n%s", list)
+	}
+	if d := cmp.Diff(fmt.Sprint(want.Routes), fmt.Sprint(dump(t, conn).Routes)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if list := host.IP("-6 route show " + cidr.String()); strings.Count(list, "metric 102") != 1 || !strings.Contains(list, "proto 87") {
+		t.Errorf("flannel's is left behind:\n%s", list)
+	}
+	watch.stop(t)
+}
+
 // routeWatch asks for the route to an address all the time.
 type routeWatch struct {
 	asked, missing atomic.Int64
