@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -9,18 +10,18 @@ import (
 
 // A loop may write this many lines at once, and one a second in the long run.
 const (
-	lineBurst    = 10
-	unnamedBurst = 50 // for what comes from no loop, and from everywhere at a start
-	lineRefill   = time.Second
+	lineBurst  = 10
+	lineRefill = time.Second
+	mostNames  = 200 // of loops and messages
 )
 
 // BoundLog bounds what a loop writes into the log, whatever goes wrong and however often: ten lines at once, then one a
 // second. The last line of a storm is always written, with the number of those that were left out before it, so that the log
 // ends with what is true. Lines below Info are for people who asked for all of them, and pass.
 //
-// The attribute "loop" names the loop; lines without it are bounded together, at fifty.
+// The attribute "loop" names the loop; lines without it are bounded by their message, which is a constant of the program's.
 func BoundLog(next slog.Handler) slog.Handler {
-	return boundLog{next: next, lines: &lines{loops: map[string]*bucket{}}}
+	return boundLog{next: next, lines: &lines{buckets: map[string]*bucket{}}}
 }
 
 type boundLog struct {
@@ -56,7 +57,7 @@ func (h boundLog) Handle(ctx context.Context, r slog.Record) error {
 	}
 	r.Attrs(h.learn)
 	ctx = context.WithoutCancel(ctx) // the line may be written later
-	return h.lines.take(h.loop, func(leftOut int) error {
+	return h.lines.take(cmp.Or(h.loop, r.Message), func(leftOut int) error {
 		line := r.Clone()
 		if leftOut > 0 {
 			line.AddAttrs(slog.Int("leftOut", leftOut))
@@ -75,13 +76,12 @@ func (h *boundLog) learn(a slog.Attr) bool {
 
 // lines knows how much each loop has written.
 type lines struct {
-	mu    sync.Mutex // guards loops and what is in them, and keeps lines in order
-	loops map[string]*bucket
+	mu      sync.Mutex // guards buckets and what is in them, and keeps lines in order
+	buckets map[string]*bucket
 }
 
 // bucket is what one loop may still write: a token a line.
 type bucket struct {
-	burst   int
 	tokens  int
 	filled  time.Time               // when the last token was put in
 	leftOut int                     // lines since the last one that was written, the waiting one included
@@ -90,17 +90,17 @@ type bucket struct {
 }
 
 // take writes a line now, or keeps it until there is a token again or a newer line takes its place.
-func (l *lines) take(loop string, write func(leftOut int) error) error {
+func (l *lines) take(name string, write func(leftOut int) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := l.loops[loop]
+	b := l.buckets[name]
+	if b == nil && len(l.buckets) >= mostNames {
+		name = "" // messages are no constants after all: what is left shares one
+		b = l.buckets[name]
+	}
 	if b == nil {
-		b = &bucket{burst: lineBurst, filled: time.Now()}
-		if loop == "" {
-			b.burst = unnamedBurst
-		}
-		b.tokens = b.burst
-		l.loops[loop] = b
+		b = &bucket{tokens: lineBurst, filled: time.Now()}
+		l.buckets[name] = b
 	}
 	if b.refill(); b.tokens > 0 {
 		return b.write(write, b.leftOut)
@@ -133,8 +133,8 @@ func (b *bucket) write(write func(leftOut int) error, leftOut int) error {
 
 func (b *bucket) refill() {
 	n := int(time.Since(b.filled) / lineRefill)
-	if b.tokens += n; b.tokens >= b.burst {
-		b.tokens, b.filled = b.burst, time.Now()
+	if b.tokens += n; b.tokens >= lineBurst {
+		b.tokens, b.filled = lineBurst, time.Now()
 		return
 	}
 	b.filled = b.filled.Add(time.Duration(n) * lineRefill)

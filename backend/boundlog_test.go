@@ -97,3 +97,24 @@ func TestOneLoopsStormLeavesTheOthersLinesAlone(t *testing.T) {
 		}
 	})
 }
+
+func TestLinesOfNoLoopAreBoundedByTheirMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out page
+		log := slog.New(BoundLog(slog.NewTextHandler(&out, nil)))
+		for range 100 {
+			log.Info("underlay IPv4")
+		}
+		log.Info("ready")
+		if got := out.String(); strings.Count(got, "underlay") != lineBurst || !strings.Contains(got, "ready") {
+			t.Errorf("got %s", got)
+		}
+		for i := range 10 * mostNames {
+			log.Info(fmt.Sprint("a message that is never the same ", i))
+		}
+		if n := strings.Count(out.String(), "never the same"); n > mostNames+lineBurst {
+			t.Errorf("%d lines at once", n)
+		}
+		time.Sleep(time.Minute) // the last lines are written
+	})
+}
