@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -206,6 +207,7 @@ func (w *town) add(h *home) (took time.Duration, del func()) {
 	conf := &libcni.RuntimeConf{ContainerID: id, NetNS: nstest.New(w.t).Path(), IfName: "eth0", Args: [][2]string{
 		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", shop}, {"K8S_POD_NAME", id}, {"K8S_POD_INFRA_CONTAINER_ID", id},
 	}}
+	time.Sleep(rand.N(300 * time.Millisecond)) // the sandbox is made meanwhile, and the agent hears of the Pod
 	began := time.Now()
 	_, err = h.cni.AddNetworkList(ctx, list, conf)
 	took = time.Since(began)
