@@ -31,17 +31,12 @@ func (a *Amend) WriteArchive(file string) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", a.From, err)
 	}
-	layer, err := os.CreateTemp("", "weft-layer-")
+	layer, digest, err := a.Tree.layer()
 	if err != nil {
-		return fmt.Errorf("make a file for the layer: %w", err)
+		return fmt.Errorf("write the layer of %s: %w", a.Name, err)
 	}
 	defer os.Remove(layer.Name())
 	defer layer.Close()
-	sum := sha256.New()
-	if err := a.Tree.write(io.MultiWriter(layer, sum)); err != nil {
-		return fmt.Errorf("write the layer of %s: %w", a.Name, err)
-	}
-	digest := hex.EncodeToString(sum.Sum(nil))
 	configText, err := addLayer(config, "sha256:"+digest)
 	if err != nil {
 		return fmt.Errorf("amend the config of %s: %w", a.Name, err)

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 )
@@ -38,17 +37,13 @@ type config struct {
 
 // WriteArchive writes the image to file: manifest.json, the config and one layer.
 func (i *Image) WriteArchive(file string) error {
-	layer, err := os.CreateTemp("", "weft-layer-")
+	layer, digest, err := i.Tree.layer()
 	if err != nil {
-		return fmt.Errorf("make a file for the layer: %w", err)
+		return fmt.Errorf("write the layer of %s: %w", i.Name, err)
 	}
 	defer os.Remove(layer.Name())
 	defer layer.Close()
-	sum := sha256.New()
-	if err := i.Tree.write(io.MultiWriter(layer, sum)); err != nil {
-		return fmt.Errorf("write the layer of %s: %w", i.Name, err)
-	}
-	configText, err := i.config("sha256:" + hex.EncodeToString(sum.Sum(nil)))
+	configText, err := i.config("sha256:" + digest)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,8 @@ package images
 
 import (
 	"archive/tar"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -104,6 +106,19 @@ func (t *Tree) write(w io.Writer) error {
 		}
 	}
 	return out.Close()
+}
+
+// layer writes the tree to a file, which is the caller's to remove, and tells its digest.
+func (t *Tree) layer() (*os.File, string, error) {
+	file, err := os.CreateTemp("", "weft-layer-")
+	if err != nil {
+		return nil, "", fmt.Errorf("make a file for it: %w", err)
+	}
+	sum := sha256.New()
+	if err := t.write(io.MultiWriter(file, sum)); err != nil {
+		return nil, "", errors.Join(err, file.Close(), os.Remove(file.Name()))
+	}
+	return file, hex.EncodeToString(sum.Sum(nil)), nil
 }
 
 func (e entry) write(out *tar.Writer, name string) error {
