@@ -1,6 +1,7 @@
 package reliability
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -26,18 +27,15 @@ type outbound struct {
 	turn     int
 }
 
-const (
-	outsidePort = 9000
-)
-
-// watchTable counts at the host outside. It goes through the addresses of the nodes, for those are who may send.
+// watchTable counts at the host outside. It goes through the addresses of the nodes, for those are who may send, and by the
+// port, which is another for each row: the last packets of an earlier row's connections may come late.
 const watchTable = `table %[1]s bench-watch
 delete table %[1]s bench-watch
 table %[1]s bench-watch {
 	chain input {
 		type filter hook input priority 0
 		%[1]s saddr { %[2]s } accept
-		%[1]s saddr %[3]s counter
+		%[1]s saddr %[3]s tcp dport %[4]s counter
 	}
 }
 `
@@ -48,15 +46,20 @@ func openOutbound(b *Bench, f subnet.Family, tally *Tally) (part, error) {
 	for _, n := range b.Nodes {
 		nodes = append(nodes, n.Ends[f].IP.String())
 	}
-	if _, err := b.Outside.Input(fmt.Sprintf(watchTable, wordsFor(f).nft, strings.Join(nodes, ", "), lane.Network(f)), "nft", "-f", "-"); err != nil {
-		return nil, err
-	}
 	err := b.Outside.Do(func() (err error) {
-		o.listener, err = net.Listen("tcp", netip.AddrPortFrom(OutsideAddr(f), outsidePort).String())
+		o.listener, err = net.Listen("tcp", netip.AddrPortFrom(OutsideAddr(f), 0).String())
 		return err
 	})
 	if err != nil {
 		return nil, err
+	}
+	_, port, err := net.SplitHostPort(o.listener.Addr().String())
+	if err == nil {
+		rules := fmt.Sprintf(watchTable, wordsFor(f).nft, strings.Join(nodes, ", "), lane.Network(f), port)
+		_, err = b.Outside.Input(rules, "nft", "-f", "-")
+	}
+	if err != nil {
+		return nil, errors.Join(err, o.listener.Close())
 	}
 	o.serving.Go(func() {
 		for {
