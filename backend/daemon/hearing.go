@@ -15,11 +15,13 @@ import (
 type hearing struct {
 	devices atomic.Pointer[[]string]       // whose rp_filter has been seen to
 	sealed  atomic.Pointer[traffic.Sealed] // pod ranges whose packets in the clear are dropped, and by what devices they are let in
+	failing atomic.Bool                    // the rules could not be written when that was tried last
 }
 
 const (
 	hearingPoll = 10 * time.Millisecond
-	hearingWait = 2 * time.Second // then it is announced in any case: what does not work has a part of its own on the board
+	hearingWait = 2 * time.Second  // then it is announced although rules cannot be written, which has a part of its own on the board
+	hearingMost = 30 * time.Second // for rules that are neither written nor refused: a busy machine takes seconds for them
 )
 
 // seenTo notes the devices of a plan, whatever came of it: where nothing can be set, nothing is waited for.
@@ -56,15 +58,16 @@ func (h *hearing) lags(a *applied) bool {
 
 // await waits, for a limited time, until the plan's packets are let in.
 func (h *hearing) await(ctx context.Context, a *applied) {
-	limit := time.NewTimer(hearingWait)
-	defer limit.Stop()
+	began := time.Now()
 	poll := time.NewTicker(hearingPoll)
 	defer poll.Stop()
 	for h.lags(a) {
+		waited := time.Since(began)
+		if waited > hearingMost || waited > hearingWait && h.failing.Load() {
+			return
+		}
 		select {
 		case <-ctx.Done():
-			return
-		case <-limit.C:
 			return
 		case <-poll.C:
 		}

@@ -3,6 +3,8 @@ package daemon
 import (
 	"net/netip"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weft-cni/weft/backend/mesh"
 	"github.com/weft-cni/weft/backend/traffic"
@@ -39,5 +41,33 @@ func TestABackendIsAnnouncedWhenWhatPeersSendByItIsLetIn(t *testing.T) {
 	h.sealed.Load().Devices = append(h.sealed.Load().Devices, "flannel.1")
 	if h.lags(a) {
 		t.Error("what is encrypted as planned is in nobody's way")
+	}
+}
+
+// A busy machine takes seconds to write rules. Who is told meanwhile that it is heard sends into the old ones.
+func TestAnAnnouncementWaitsForRulesAsLongAsTheyCanBeWritten(t *testing.T) {
+	for name, test := range map[string]struct {
+		failing bool
+		written time.Duration // 0: never
+		want    time.Duration
+	}{
+		"slow":    {written: 9 * time.Second, want: 9 * time.Second},
+		"refused": {failing: true, want: hearingWait},
+		"hung":    {want: hearingMost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var h hearing
+				h.failing.Store(test.failing)
+				if test.written > 0 {
+					time.AfterFunc(test.written, func() { h.sealed.Store(&traffic.Sealed{}) })
+				}
+				began := time.Now()
+				h.await(t.Context(), &applied{})
+				if waited := time.Since(began); waited < test.want || waited > test.want+time.Second {
+					t.Errorf("waited %v, want %v", waited, test.want)
+				}
+			})
+		})
 	}
 }

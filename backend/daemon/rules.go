@@ -39,6 +39,7 @@ func (r *rules) sync(ctx context.Context, a *applied) error {
 	for _, p := range result.Problems {
 		r.warn(ctx, "TrafficBlocked", p)
 	}
+	r.heard.failing.Store(err != nil)
 	if err != nil {
 		return err
 	}
