@@ -148,7 +148,7 @@ func (p *planner) takesPlain(f subnet.Family, q *party) bool {
 
 // session reports whether WireGuard's session with a peer is up.
 func (p *planner) session(f subnet.Family, q *party) bool {
-	at := p.in.Have.Handshakes[kernel.WGKey{Link: p.wg.Device(f), Key: q.Key}]
+	at := p.in.Have.Handshakes[kernel.WGKey{Link: p.wg.DeviceTo(f, q.Peer), Key: q.Key}]
 	return !at.IsZero() && p.in.Now.Sub(at) < sessionFresh
 }
 

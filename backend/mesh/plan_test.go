@@ -135,7 +135,7 @@ func TestWireGuardInOneFamilyNeverTouchesTheOthersRoutes(t *testing.T) { // cont
 func TestModeAutoPrefersAddressesThatAreReachedFromAnywhere(t *testing.T) { // contract 6.6
 	four, six := func(s string) func(e *subnet.Endpoint) {
 		return func(e *subnet.Endpoint) { e.PublicIP = netip.MustParseAddr(s) }
-	}, "[2001:db8::2]:51821"
+	}, "[2001:db8::2]:51820" // that of the peer's one device
 	for _, test := range []struct {
 		name, own, v4, v6, want string
 	}{

@@ -40,6 +40,26 @@ type Peer struct {
 // Single reports whether one device carries both families.
 func (c Config) Single() bool { return c.Conf.Mode != subnet.ModeSeparate && c.Conf.Mode != "" }
 
+// Shared reports whether one session with a peer carries both families: so it is when either end has one device. All devices of
+// a node have its one key, and if two of them talked to the one of a peer they would take its session from each other. A node
+// says that it has one device by one port for both families.
+func (c Config) Shared(p subnet.Peer) bool {
+	return c.Single() || c.both() && p.WGPorts[subnet.IPv4] != 0 && p.WGPorts[subnet.IPv4] == p.WGPorts[subnet.IPv6]
+}
+
+// both reports whether the node takes part in both families.
+func (c Config) both() bool {
+	return c.Ends[subnet.IPv4].Local.IsValid() && c.Ends[subnet.IPv6].Local.IsValid()
+}
+
+// DeviceTo is the name of the device that carries pods of a family to and from a peer.
+func (c Config) DeviceTo(f subnet.Family, p subnet.Peer) string {
+	if c.Shared(p) {
+		f = subnet.IPv4
+	}
+	return c.Device(f)
+}
+
 // Device is the name of the device that carries pods of a family.
 func (c Config) Device(f subnet.Family) string {
 	if c.Single() {
@@ -59,13 +79,16 @@ func (c Config) port(f subnet.Family) uint16 {
 // Endpoint is where packets for a peer's pods of a family are sent to; false when no tunnel can lead there.
 func (c Config) Endpoint(f subnet.Family, p subnet.Peer) (netip.AddrPort, bool) {
 	tunnel, ok := f, c.joins(f, p)
-	if c.Single() {
+	if c.Shared(p) {
 		tunnel, ok = c.tunnel(p)
 	}
 	if !ok {
 		return netip.AddrPort{}, false
 	}
 	port := p.WGPorts[tunnel]
+	if first := p.WGPorts[subnet.IPv4]; first != 0 && c.both() && c.Shared(p) {
+		port = first // whichever family leads there: the device has a socket in both
+	}
 	if port == 0 {
 		port = c.port(f) // a peer that does not say has ours
 	}
@@ -122,8 +145,13 @@ func (c Config) addSelf(s kernel.State, f subnet.Family, e End) {
 		link.MTU = min(link.MTU, other.MTU)
 	}
 	s.Links[name] = link
-	first := e.PodCIDR.Masked().Addr()
-	s.Addrs[kernel.Addr{Link: name, Prefix: netip.PrefixFrom(first, first.BitLen())}] = struct{}{}
+	s.Addrs[c.own(f, name)] = struct{}{}
+}
+
+// own is the node's address of a family on a device.
+func (c Config) own(f subnet.Family, link string) kernel.Addr {
+	first := c.Ends[f].PodCIDR.Masked().Addr()
+	return kernel.Addr{Link: link, Prefix: netip.PrefixFrom(first, first.BitLen())}
 }
 
 func (c Config) addPeer(s kernel.State, f subnet.Family, p Peer) {
@@ -131,7 +159,7 @@ func (c Config) addPeer(s kernel.State, f subnet.Family, p Peer) {
 	if !ok {
 		return
 	}
-	key := kernel.WGKey{Link: c.Device(f), Key: p.Key}
+	key := kernel.WGKey{Link: c.DeviceTo(f, p.Peer), Key: p.Key}
 	entry := s.Peers[key] // of the other family, if one device has both
 	entry.Endpoint, entry.PSK, entry.Keepalive = endpoint, c.Conf.PSK, c.Conf.Keepalive
 	if p.Eager && (entry.Keepalive == 0 || entry.Keepalive > eager) {
@@ -140,6 +168,7 @@ func (c Config) addPeer(s kernel.State, f subnet.Family, p Peer) {
 	cidr := p.Endpoints[f].PodCIDR.Masked()
 	entry.Allowed[f] = cidr
 	s.Peers[key] = entry
+	s.Addrs[c.own(f, key.Link)] = struct{}{} // the peer takes packets of our range alone, the node's own among them
 	if p.Routed[f] {
 		s.Routes[kernel.RouteKey{Dst: cidr, Metric: kernel.RouteMetric(f)}] = kernel.Route{Link: key.Link, Ours: true, Type: "unicast"}
 	}
