@@ -115,7 +115,7 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 	next.Plan, err = mesh.Plan(plan)
 	p.report(next, shared)
 	if err != nil {
-		return err, nil
+		return errors.Join(missing, err), nil // what is missing says why there is no plan
 	}
 	want := next.Plan.Want
 	ops := kernel.DiffSince(p.want, have, want)

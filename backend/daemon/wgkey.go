@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -44,12 +45,26 @@ func (k *keys) get(s subnet.Snapshot) (subnet.Secret, error) {
 	if kube.YieldsKey(s, wireguard.PublicKey(k.key)) {
 		key, err := k.file.Renew()
 		if err != nil {
-			return subnet.Secret{}, err
+			return subnet.Secret{}, k.stuck(s, err)
 		}
 		k.log.Warn("another node has our WireGuard key, as a cloned machine does; made a new one")
 		k.key = key
 	}
 	return k.key, nil
+}
+
+// stuck tells of a key that is another node's, and of why it cannot be replaced. A file that an administrator hands out, such as a
+// mounted Secret, is not ours to write.
+func (k *keys) stuck(s subnet.Snapshot, err error) error {
+	for _, p := range kube.SelfProblems(s) {
+		if p.Yields && p.Reason == kube.ReasonKeyConflict {
+			err = fmt.Errorf("%s; it cannot make another one: %w", p.Text, err)
+		}
+	}
+	if k.file.Adopt == "" {
+		err = fmt.Errorf("%w; WIREGUARD_KEY_FILE has to name a file of its own on each node", err)
+	}
+	return err
 }
 
 // chooseWireGuard fills in the key and what net-conf.json says, or said.
