@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -194,6 +195,23 @@ func TestTheRulesFollowFlagsAndCluster(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestTheRulesKnowByWhichPortsPeersSendWireGuard(t *testing.T) {
+	for mode, want := range map[string]uint16{subnet.ModeSeparate: 51820, subnet.ModeAuto: 51820} {
+		a := planned(t)
+		a.Net.Kind, a.Net.WireGuard = subnet.WireGuard, mesh.WireGuard{Key: subnet.Secret{8, 31: 64}, Conf: subnet.WireGuardConf{Mode: mode, Ports: [2]uint16{51820, 51821}}}
+		var err error
+		if a.Plan, err = mesh.Plan(mesh.Input{Config: a.Net, Snapshot: a.Snapshot}); err != nil {
+			t.Fatal(err)
+		}
+		if got := (&rules{}).config(a).Listens; !slices.Equal(got[0], []uint16{want}) || got[1] != nil {
+			t.Errorf("mode %s: %v", mode, got)
+		}
+	}
+	if got := (&rules{}).config(planned(t)).Listens; got[0] != nil {
+		t.Errorf("without WireGuard: %v", got)
 	}
 }
 

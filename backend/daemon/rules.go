@@ -58,6 +58,11 @@ func (r *rules) config(a *applied) traffic.Config {
 	}
 	for _, l := range a.Plan.Want.Links {
 		c.IPIP = c.IPIP || l.Kind == kernel.KindIPIP || l.Kind == kernel.KindIP6Tnl
+		for _, f := range subnet.Families() {
+			if port := a.Net.WireGuard.Conf.Port(f); l.Kind == kernel.KindWireGuard && a.uses(f) {
+				c.Listens[f] = []uint16{port}
+			}
+		}
 	}
 	if c.Sealed.Ranges = a.Plan.Encrypted; len(a.Plan.Encrypted[subnet.IPv4])+len(a.Plan.Encrypted[subnet.IPv6]) > 0 {
 		// A peer that we reach by WireGuard already may still send by the tunnel of before, as long as that is there.

@@ -48,6 +48,7 @@ type Config struct {
 	Port      uint16           // UDP port that our VXLAN device hears; 0 means there is no overlay port
 	Peers     []netip.AddrPort // outer address and port of every peer, any family
 	Mixed     []uint16         // ports beside Port that were ours, so that peers may still send to them; each peer's own is added for it
+	Listens   [2][]uint16      // further UDP ports that peers send to, by the family that carries them: WireGuard's
 	IPIP      bool             // peers send IP in IP, which has no port; their addresses are in Peers
 	AntiSpoof bool             // drop encapsulated packets from an address that is not a peer's
 	Sealed    Sealed           // what is never to be sent or heard in the clear

@@ -36,7 +36,7 @@ type trouble struct {
 func (w *firewall) look(ctx context.Context, n *nft, c Config, tables map[string]bool) (trouble, error) {
 	suspects := slices.DeleteFunc(slices.Sorted(maps.Keys(tables)), func(name string) bool { return !suspect(name, c) })
 	// Whether the port or the network changed matters as much as the tables.
-	seen := fmt.Sprint(suspects, c.Nets, c.Port)
+	seen := fmt.Sprint(suspects, c.Nets, c.Port, c.Listens, c.IPIP)
 	if stale := w.stale.Swap(false); !stale && seen == w.seen && len(w.found.texts) == 0 && !w.found.tracked {
 		return trouble{}, nil
 	}
@@ -124,8 +124,8 @@ func tableTrouble(listing, name string, c Config) (trouble, error) {
 		case !closed[chain]:
 		case hooks[chain] == "forward":
 			t.texts = append(t.texts, forwardCure(name, chain, mentions.String(), c)...)
-		case hooks[chain] == "input" && c.Port != 0 && !mentionsPort(mentions.String(), c.Port):
-			t.texts = append(t.texts, inputCure(name, chain, c.Port))
+		case hooks[chain] == "input":
+			t.texts = append(t.texts, inputCures(name, chain, mentions.String(), c)...)
 		}
 	}
 	return t, err
@@ -180,12 +180,25 @@ func forwardCure(name, chain, mentions string, c Config) []string {
 	return texts
 }
 
-func inputCure(name, chain string, port uint16) string {
-	cure := fmt.Sprintf("nft insert rule %s %s udp dport %d accept", name, chain, port)
-	if name == "inet firewalld" {
-		cure = fmt.Sprintf("firewall-cmd --permanent --add-port=%d/udp && firewall-cmd --reload", port)
+// inputCures names the command that lets peers' packets in, for each way in which they come and that the chain does not know.
+func inputCures(name, chain, mentions string, c Config) []string {
+	var texts []string
+	for _, f := range families() {
+		if proto, _, _ := strings.Cut(name, " "); proto != "inet" && proto != f.Proto {
+			continue
+		}
+		for _, a := range c.arrivals(f) {
+			cure := fmt.Sprintf("nft insert rule %s %s %s accept", name, chain, a.nft)
+			if name == "inet firewalld" {
+				cure = fmt.Sprintf("firewall-cmd --permanent %s && firewall-cmd --reload", a.firewall)
+			}
+			text := fmt.Sprintf("table %s, chain %s stops packets to %s, so no peer can reach this node: %s", name, chain, a.what, cure)
+			if !a.inListing(mentions) && !slices.Contains(texts, text) {
+				texts = append(texts, text)
+			}
+		}
 	}
-	return fmt.Sprintf("table %s, chain %s stops packets to UDP port %d, so no peer can reach this node: %s", name, chain, port, cure)
+	return texts
 }
 
 // knows tells whether a listing names a prefix that covers the network: then the operator has dealt with it.

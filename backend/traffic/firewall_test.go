@@ -110,3 +110,52 @@ func TestRulesOfNFTThatTakeNewConnectionsOnlyAreKnown(t *testing.T) {
 		}
 	}
 }
+
+func TestM16ATableThatStopsAnyBackendIsNamedWithItsCure(t *testing.T) {
+	const reject = `{"reject":{"type":"icmpx","expr":"admin-prohibited"}}`
+	match := func(left, right string) string {
+		return `{"match":{"op":"==","left":` + left + `,"right":` + right + `}},{"accept":null}`
+	}
+	port := func(right string) string { return match(`{"payload":{"protocol":"udp","field":"dport"}}`, right) }
+	proto := func(right string) string { return match(`{"meta":{"key":"l4proto"}}`, right) }
+	mark := match(`{"meta":{"key":"nfproto"}}`, `"ipv6"`)
+	nets := cluster().Nets
+	wg, ipip := Config{Nets: nets, Listens: [2][]uint16{{51820}, {51821}}}, Config{Nets: nets, IPIP: true}
+	one := Config{Nets: nets, Listens: [2][]uint16{{51820}, {51820}}}
+	for _, tc := range []struct {
+		name, table string
+		c           Config
+		rules       []string
+		want        []string // what is said of INPUT
+	}{
+		{"wireguard", "inet firewalld", wg, []string{reject}, []string{"firewall-cmd --permanent --add-port=51820/udp", "firewall-cmd --permanent --add-port=51821/udp"}},
+		{"wireguard, one let in", "inet filter", wg, []string{port("51820"), reject}, []string{"nft insert rule inet filter in udp dport 51821 accept"}},
+		{"wireguard, both let in", "inet filter", wg, []string{port(`{"set":[53,51820]}`), port("51821"), reject}, nil},
+		{"one device for both", "inet firewalld", one, []string{reject}, []string{"--add-port=51820/udp"}},
+		{"a table of IPv4", "ip mine", wg, []string{reject}, []string{"nft insert rule ip mine in udp dport 51820 accept"}},
+		{"ipip", "inet firewalld", ipip, []string{mark, reject}, []string{"firewall-cmd --permanent --add-protocol=4 ", "firewall-cmd --permanent --add-protocol=41 "}},
+		{"ipip, let in by name", "inet filter", ipip, []string{proto(`"ipencap"`), proto(`"ipv6"`), reject}, nil},
+		{"ipip, let in by number", "inet filter", ipip, []string{proto(`{"set": [4, 41]}`), reject}, nil},
+		{"ipip, another protocol", "inet filter", ipip, []string{proto(`"esp"`), port("4"), port("41"), reject}, []string{"meta l4proto 4 accept", "meta l4proto 41 accept"}},
+	} {
+		found, err := tableTrouble(listed("accept", tc.rules...), tc.table, tc.c)
+		if err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		var input []string
+		for _, text := range found.texts {
+			if strings.Contains(text, "chain in ") {
+				input = append(input, text)
+			}
+		}
+		if len(input) != len(tc.want) {
+			t.Errorf("%s: want %q, got %q", tc.name, tc.want, input)
+			continue
+		}
+		for i, want := range tc.want {
+			if !strings.Contains(input[i], want) {
+				t.Errorf("%s: %q is missing in %q", tc.name, want, input[i])
+			}
+		}
+	}
+}

@@ -8,22 +8,19 @@ import (
 
 // inputTrouble looks at INPUT, which encapsulated packets of peers have to pass. Rules there are the operator's, so this
 // only tells what is in the way.
-func inputTrouble(t xtable, port uint16) string {
-	if port == 0 || t.policies["INPUT"] != "DROP" && t.unmatched("INPUT", maxDepth) != stops {
+func inputTrouble(t xtable, a arrival) string {
+	if t.policies["INPUT"] != "DROP" && t.unmatched("INPUT", maxDepth) != stops {
 		return ""
 	}
 	for _, chain := range t.reachable("INPUT") {
-		for _, r := range t.rules[chain] {
-			if named, _ := dport(r.spec, port); named {
-				return ""
-			}
+		if slices.ContainsFunc(t.rules[chain], func(r xrule) bool { return a.inSpec(r.spec) }) {
+			return ""
 		}
 	}
 	if slices.ContainsFunc(t.rules["INPUT"], letsHostsIn) {
 		return ""
 	}
-	return fmt.Sprintf("INPUT stops what it does not know, and no rule lets UDP port %d of the overlay in: "+
-		"iptables -I INPUT -p udp --dport %d -j ACCEPT", port, port)
+	return fmt.Sprintf("INPUT stops what it does not know, and no rule lets %s of the overlay in: iptables -I INPUT %s -j ACCEPT", a.what, a.iptables)
 }
 
 // wantsTracking tells whether a rule accepts packets to the port, or to any, by state NEW alone on their way in or out.

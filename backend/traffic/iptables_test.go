@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -81,6 +82,43 @@ func TestM01M19FlannelsRulesAreRecognisedWhateverRangeTheyName(t *testing.T) {
 	}
 }
 
+// Each backend has a way of its own by which peers' packets come in.
+func TestInputRulesThatShutAnyBackendOutAreNamed(t *testing.T) {
+	const closed = ":INPUT DROP [0:0]\n-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT\n"
+	wg := Config{Nets: cluster().Nets, Listens: [2][]uint16{{51820}, {51821}}}
+	ipip := Config{Nets: cluster().Nets, IPIP: true}
+	for _, tc := range []struct {
+		name string
+		c    Config
+		f    family
+		open []string // rules each of which is enough
+		want string   // what is said without them
+	}{
+		{"wireguard", wg, families()[0], []string{"-A INPUT -p udp -m udp --dport 51820 -j ACCEPT"}, "UDP port 51820 of the overlay in: iptables -I INPUT -p udp --dport 51820 -j ACCEPT"},
+		{"wireguard", wg, families()[1], []string{"-A INPUT -p udp -m multiport --dports 53,51821 -j ACCEPT"}, "--dport 51821"},
+		{"ipip", ipip, families()[0], []string{"-A INPUT -p ipencap -j ACCEPT", "-A INPUT -p 4 -j ACCEPT", "-A INPUT -p ipip -j ACCEPT"}, "IP protocol 4 of the overlay in: iptables -I INPUT -p 4 -j ACCEPT"},
+		{"ipip", ipip, families()[1], []string{"-A INPUT -p ipv6 -j ACCEPT", "-A INPUT -p 41 -j ACCEPT"}, "-p 41 -j ACCEPT"},
+	} {
+		ways := tc.c.arrivals(tc.f)
+		if len(ways) != 1 {
+			t.Fatalf("%s, %v: %v", tc.name, tc.f.Family, ways)
+		}
+		for _, other := range []string{"", "-A INPUT -p udp -m udp --dport 4789 -j ACCEPT", "-A INPUT ! -p ipencap -m ttl --ttl-gt 1 -j ACCEPT", "-A INPUT -p icmp -j ACCEPT"} {
+			if got := inputTrouble(parseXtable(closed+other), ways[0]); !strings.Contains(got, tc.want) {
+				t.Errorf("%s, %v beside %q: %q", tc.name, tc.f.Family, other, got)
+			}
+		}
+		for _, rule := range tc.open {
+			if got := inputTrouble(parseXtable(closed+rule), ways[0]); got != "" {
+				t.Errorf("%s, %v: %q is there, and still: %s", tc.name, tc.f.Family, rule, got)
+			}
+		}
+	}
+	if ways := (Config{Nets: cluster().Nets}).arrivals(families()[0]); len(ways) > 0 {
+		t.Errorf("without a tunnel nothing arrives: %v", ways)
+	}
+}
+
 func TestInputRulesThatShutTheOverlayOutAreNamed(t *testing.T) {
 	for _, tc := range []struct {
 		name, input string
@@ -106,13 +144,13 @@ func TestInputRulesThatShutTheOverlayOutAreNamed(t *testing.T) {
 		{name: "by state NEW or UNTRACKED", input: ":INPUT DROP [0:0]\n-A INPUT -p udp -m conntrack --ctstate NEW,UNTRACKED -m udp --dport 4789 -j ACCEPT"},
 	} {
 		table := parseXtable("*filter\n" + tc.input + "\nCOMMIT\n")
-		tracked, text := wantsTracking(table, 4789), inputTrouble(table, 4789)
+		tracked, text := wantsTracking(table, 4789), inputTrouble(table, single().arrivals(families()[0])[0])
 		if tracked != tc.tracked || (text != "") != tc.trouble {
 			t.Errorf("%s: tracked %v, trouble %q", tc.name, tracked, text)
 		}
 	}
 	closed := parseXtable("*filter\n:INPUT DROP [0:0]\n-A INPUT -m state --state NEW -j ACCEPT\n")
-	if wantsTracking(closed, 0) || inputTrouble(closed, 0) != "" {
+	if wantsTracking(closed, 0) {
 		t.Error("without an overlay port there is nothing to say")
 	}
 }

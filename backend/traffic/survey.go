@@ -70,7 +70,9 @@ func (s *survey) filter(f flavour, t xtable) {
 	s.trouble(f, fwd.problem)
 	if s.cfg.enabled(fam) {
 		s.cfg.Tracked = s.cfg.Tracked || wantsTracking(t, s.cfg.Port)
-		s.trouble(f, inputTrouble(t, s.cfg.Port))
+		for _, a := range s.cfg.arrivals(f.family) {
+			s.trouble(f, inputTrouble(t, a))
+		}
 	}
 }
 
