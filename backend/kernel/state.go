@@ -33,6 +33,9 @@ type State struct {
 	Handshakes map[WGKey]time.Time
 	Read       time.Time
 
+	// Sent is how many bytes went to each WireGuard peer, those of handshakes that were begun among them. Dump fills it in.
+	Sent map[WGKey]uint64
+
 	// Foreign are routes of the main table that an administrator's command or a script has made, on devices that are not
 	// ours; only Dump fills it in. A wanted route of ours over the underlay takes the place of one with its key.
 	Foreign map[RouteKey]Route
@@ -49,6 +52,7 @@ func New() State {
 		Peers:  map[WGKey]WGPeer{},
 
 		Handshakes: map[WGKey]time.Time{},
+		Sent:       map[WGKey]uint64{},
 		Foreign:    map[RouteKey]Route{},
 	}
 }
@@ -70,6 +74,7 @@ func (s State) Add(o State) {
 	maps.Copy(s.Routes, o.Routes)
 	maps.Copy(s.Peers, o.Peers)
 	maps.Copy(s.Handshakes, o.Handshakes)
+	maps.Copy(s.Sent, o.Sent)
 	maps.Copy(s.Foreign, o.Foreign)
 }
 

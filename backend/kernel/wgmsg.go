@@ -24,6 +24,7 @@ type wgDevice struct {
 type wgPeer struct {
 	value     WGPeer
 	handshake time.Time // zero when there was none
+	sent      uint64    // bytes
 }
 
 // nested marks an attribute that holds others; the kernel insists on the mark in newer families.
@@ -82,6 +83,8 @@ func (d *wgDevice) addPeer(body []byte) error {
 			peer.value.Keepalive = time.Duration(binary.NativeEndian.Uint16(a.Value)) * time.Second
 		case unix.WGPEER_A_LAST_HANDSHAKE_TIME:
 			peer.handshake = parseTime(a.Value)
+		case unix.WGPEER_A_TX_BYTES:
+			peer.sent = binary.NativeEndian.Uint64(a.Value)
 		case unix.WGPEER_A_ALLOWEDIPS:
 			if err := peer.value.addAllowed(a.Value); err != nil {
 				return err

@@ -65,7 +65,7 @@ func (d *wgDevice) addTo(s State, name string, link Link) {
 	s.Links[name] = link
 	for key, peer := range d.peers {
 		k := WGKey{Link: name, Key: key}
-		s.Peers[k] = peer.value
+		s.Peers[k], s.Sent[k] = peer.value, peer.sent
 		if !peer.handshake.IsZero() {
 			s.Handshakes[k] = peer.handshake
 		}

@@ -28,7 +28,7 @@ func (p *planner) choose(q *party) {
 		}
 		last := p.in.Last[q.Name][f]
 		way := p.pick(f, q, last.Waits)
-		way.Since, way.Lingers = last.Since, q.lingers
+		way.Since, way.Lingers, way.Mute = last.Since, q.lingers, p.mute(f, q, last.Mute)
 		if way.Kind != last.Kind || last.Since.IsZero() {
 			way.Since = p.in.Now
 		}
@@ -150,6 +150,29 @@ func (p *planner) takesPlain(f subnet.Family, q *party) bool {
 func (p *planner) session(f subnet.Family, q *party) bool {
 	at := p.in.Have.Handshakes[kernel.WGKey{Link: p.wg.DeviceTo(f, q.Peer), Key: q.Key}]
 	return !at.IsZero() && p.in.Now.Sub(at) < sessionFresh
+}
+
+// mute tells of a peer that has no session of WireGuard.
+func (p *planner) mute(f subnet.Family, q *party, last Mute) Mute {
+	key := kernel.WGKey{Link: p.wg.DeviceTo(f, q.Peer), Key: q.Key}
+	at, sent := p.in.Have.Handshakes[key], p.in.Have.Sent[key]
+	switch {
+	case q.Key.IsZero() || p.session(f, q):
+		return Mute{}
+	case !last.Since.IsZero() && last.Handshake.Equal(at) && last.Sent <= sent:
+		return last
+	case at.IsZero():
+		sent = 0
+	}
+	return Mute{Since: p.in.Now, Handshake: at, Sent: sent}
+}
+
+// unanswered reports whether a peer has left several handshakes unanswered. Of data nothing is sent without a session.
+func (p *planner) unanswered(f subnet.Family, q *party) bool {
+	const tries, initiation = 3, 148
+	m := q.way[f].Mute
+	sent := p.in.Have.Sent[kernel.WGKey{Link: p.wg.DeviceTo(f, q.Peer), Key: q.Key}]
+	return !m.Since.IsZero() && sent-m.Sent >= tries*initiation
 }
 
 // current is how packets go to a peer now: as the last plan said, or, after a start, as the kernel has it.

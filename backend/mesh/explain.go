@@ -15,6 +15,9 @@ func (p *planner) explain(f subnet.Family, q *party) {
 	case !way.Waits.IsZero():
 		p.report(q.Peer, "NotEncrypted", "a session of WireGuard with it is not up yet: packets for it go by %s until then, at most until %s",
 			way.Kind, way.Waits.Add(sessionWait).UTC().Format("15:04:05"))
+	case way.Kind == subnet.WireGuard && p.unanswered(f, q):
+		p.report(q.Peer, "NoSession", "it answers no handshake of WireGuard, and nothing is sent to it in the clear: "+
+			"see that UDP reaches %s, and that both have the same PSK", p.endpoint(f, q))
 	case own == subnet.WireGuard && way.Kind != own:
 		p.report(q.Peer, "NotEncrypted", "its backend is still %q: packets for it go by %s, in the clear, until it runs wireguard", q.BackendType, way.Kind)
 	case own == subnet.HostGW && q.BackendType == own && way.Kind != own && q.path[f].OnLink: // the peer does not know of our plain routes yet

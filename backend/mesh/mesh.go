@@ -74,7 +74,16 @@ type Way struct {
 	Since time.Time // when it was taken
 
 	Waits   time.Time // since when a session of WireGuard is waited for; zero while none is
+	Mute    Mute
 	Lingers time.Time // since when the peer announces a kind besides its own that is no node's own; zero while it does not
+}
+
+// Mute is what is known of a WireGuard peer without a session, to tell one that does not answer from one that nobody talks to.
+// The zero value is for one with a session.
+type Mute struct {
+	Since     time.Time // when that was seen
+	Handshake time.Time // the last one; zero when there was none
+	Sent      uint64    // bytes sent to it by then, while there was a session; what came after that are handshakes that were begun
 }
 
 // Ways holds the way to each peer, by name and family.
