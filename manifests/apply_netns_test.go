@@ -146,7 +146,7 @@ func TestKubectlAppliesTheManifestsOverWhateverFlannelIsThere(t *testing.T) {
 // everyManifest: the server validates more than the types say, such as names of ports and mounts of volumes that exist.
 func everyManifest(a admin) {
 	a.must("apply", "-f", "base/namespace.yaml")
-	for _, args := range [][]string{{"-f", "kube-flannel.yml"}, {"-k", "base"}, {"-k", "overlays/kind"}, {"-k", "overlays/migration"}, {"-k", "overlays/dual-stack"}, {"-k", "overlays/ipv6"}, {"-k", "overlays/wireguard"}, {"-f", "uninstall.yml"}, {"-f", "rollback.yml"}} {
+	for _, args := range [][]string{{"-f", "kube-flannel.yml"}, {"-k", "base"}, {"-k", "overlays/kind"}, {"-k", "overlays/migration"}, {"-k", "overlays/dual-stack"}, {"-k", "overlays/ipv6"}, {"-k", "overlays/wireguard"}, {"-f", "uninstall.yml"}, {"-f", "rollback.yml"}, {"-f", "node-guard.yml"}} {
 		a.must(append([]string{"apply", "--server-side", "--dry-run=server", "--validate=strict"}, args...)...)
 	}
 }
