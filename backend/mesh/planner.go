@@ -15,6 +15,7 @@ type planner struct {
 	in    Input
 	c     Config
 	paths underlay.Paths
+	local underlay.Local
 	wg    wireguard.Config // without MTUs
 
 	able      subnet.Kinds // what this node can speak
@@ -38,7 +39,7 @@ type party struct {
 }
 
 func newPlanner(in Input) *planner {
-	p := &planner{in: in, c: in.Config, paths: underlay.NewPaths(in.Host), able: in.Config.able(), own: subnet.KindsOf(in.Config.Kind)}
+	p := &planner{in: in, c: in.Config, paths: underlay.NewPaths(in.Host), local: underlay.NewLocal(in.Host), able: in.Config.able(), own: subnet.KindsOf(in.Config.Kind)}
 	p.wg = p.c.wireguard([2]int{})
 	p.out.Ways, p.out.Kept = Ways{}, Kept{}
 	if self := in.Snapshot.Self; self.BackendType != "" {
@@ -90,6 +91,10 @@ func (p *planner) isUsable(f subnet.Family, peer subnet.Peer) bool {
 		p.report(peer, "Incomplete", "its %s announcement lacks a pod CIDR or an address: %s, %s", f, e.PodCIDR, e.PublicIP)
 	case e.PublicIP == own.Local:
 		p.report(peer, "DuplicateAddress", "it announces our own address %s: see its annotation public-ip", e.PublicIP)
+	case p.local.Has(e.PublicIP): // of another device, such as a bridge that every machine has
+		p.report(peer, "DuplicateAddress", "it announces %s, which %s of this node has: see its annotation public-ip", e.PublicIP, p.local.Owner(e.PublicIP))
+	case p.local.IsBroadcast(e.PublicIP):
+		p.report(peer, "BroadcastAddress", "it announces %s, the broadcast address of this node's network: see its annotation public-ip", e.PublicIP)
 	case e.PodCIDR.Overlaps(own.PodCIDR):
 		p.report(peer, "OverlappingPodCIDR", "its pod CIDR %s overlaps our own %s", e.PodCIDR, own.PodCIDR)
 	case e.PodCIDR.Contains(own.Local) || e.PodCIDR.Contains(e.PublicIP):
@@ -105,7 +110,6 @@ func (p *planner) isUsable(f subnet.Family, peer subnet.Peer) bool {
 	return false
 }
 
-// report tells of a peer once, if it is the same in both families.
 // isOutside reports whether a peer's address is one of the underlay. Packets for one that belongs to a pod would be wrapped again
 // and again, and each round would take the overlay's own MTU for that of a way, and make it smaller.
 func (p *planner) isOutside(f subnet.Family, q party) bool {
@@ -117,6 +121,7 @@ func (p *planner) isOutside(f subnet.Family, q party) bool {
 	return false
 }
 
+// report tells of a peer once, if it is the same in both families.
 func (p *planner) report(peer subnet.Peer, reason, format string, args ...any) {
 	problem := subnet.Problem{Node: peer.Name, Reason: reason, Text: fmt.Sprintf(format, args...)}
 	if n := len(p.out.Problems); n == 0 || p.out.Problems[n-1] != problem {
