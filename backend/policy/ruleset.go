@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/weft-cni/weft/backend/policy/guard"
 )
 
 // TableName is the name of our table in nft's inet family.
@@ -34,8 +32,9 @@ type Chain struct {
 	Rules []ChainRule
 }
 
-// priority is where base chains stand in their hooks: behind whoever else filters, which is around 0, and before the guard.
-const priority = guard.Priority - 1
+// priority is where base chains stand in their hooks: behind whoever else filters, which is around 0, and in the input hook before
+// those who translate a source, of which the guard is one: the kernel calls them all at 100.
+const priority = 10
 
 // ChainRule is one rule of a chain. Why goes into its comment, so that `nft list` explains itself.
 type ChainRule struct {

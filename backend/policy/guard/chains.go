@@ -13,6 +13,7 @@ const (
 	hookInput, hookPostrouting = 1, 4 // NF_INET_LOCAL_IN, NF_INET_POST_ROUTING
 
 	stateEstablished, stateRelated = 2, 4 // NF_CT_STATE_BIT of both directions
+	statusConfirmed                = 8    // IPS_CONFIRMED
 
 	hopLimitMost = 255
 )
@@ -23,7 +24,8 @@ func contents() []nl.NFTMessage {
 	for _, f := range subnet.Families() {
 		out = append(out, judging(f)...)
 	}
-	out = append(out, base("postrouting", hookPostrouting), goesOn("postrouting"))
+	out = append(out, base("postrouting", hookPostrouting))
+	out = append(out, goesOn("postrouting")...)
 	out = append(out, neighbours("postrouting")...)
 	local := expr("fib", word(unix.NFTA_FIB_DREG, first), word(unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE), word(unix.NFTA_FIB_FLAGS, unix.NFTA_FIB_F_SADDR))
 	out = append(out, rule("postrouting", "the node may reach its own pods", local, is(unix.NFT_CMP_EQ, native(unix.RTN_LOCAL)...), verdict(accept, "")))
@@ -33,7 +35,7 @@ func contents() []nl.NFTMessage {
 
 // inputChain are the messages that make the chain for packets of pods to their own node.
 func inputChain() []nl.NFTMessage {
-	out := []nl.NFTMessage{base("input", hookInput), goesOn("input")}
+	out := append([]nl.NFTMessage{base("input", hookInput)}, goesOn("input")...)
 	out = append(out, neighbours("input")...)
 	out = append(out, guarded("input", ToNode)...)
 	return append(out, clean("input"))
@@ -77,10 +79,16 @@ func clean(chain string) nl.NFTMessage {
 		masked(^uint32(Mark)), setMeta(unix.NFT_META_MARK))
 }
 
-// goesOn lets pass what is related to a connection, whose first packet has been let through.
-func goesOn(chain string) nl.NFTMessage {
-	state := expr("ct", word(unix.NFTA_CT_DREG, first), word(unix.NFTA_CT_KEY, unix.NFT_CT_STATE))
-	return rule(chain, "judged when it began", state, anyBit(stateEstablished|stateRelated), verdict(accept, ""))
+// goesOn lets pass what is related to a connection whose first packet has been let through, and what belongs to one that is
+// older than the guard: where nobody else translates, the kernel shows these to the guard as long as nobody answers them.
+func goesOn(chain string) []nl.NFTMessage {
+	known := func(key, bits uint32) []byte {
+		return append(expr("ct", word(unix.NFTA_CT_DREG, first), word(unix.NFTA_CT_KEY, key)), anyBit(bits)...)
+	}
+	return []nl.NFTMessage{
+		rule(chain, "judged when it began", known(unix.NFT_CT_STATE, stateEstablished|stateRelated), verdict(accept, "")),
+		rule(chain, "not the first of its connection", known(unix.NFT_CT_STATUS, statusConfirmed), verdict(accept, "")),
+	}
 }
 
 // neighbours lets pass what IPv6 cannot do without, as the policies do.
@@ -108,9 +116,9 @@ func newChain(name string) nl.NFTMessage {
 
 // base makes a chain that the first packets of connections enter in a hook.
 func base(name string, hook uint32) nl.NFTMessage {
-	m := newChain(name)
+	m, priority := newChain(name), int32(Priority)
 	m.Attrs = slices.Concat(m.Attrs,
-		nl.Nested(unix.NFTA_CHAIN_HOOK, append(word(unix.NFTA_HOOK_HOOKNUM, hook), word(unix.NFTA_HOOK_PRIORITY, Priority)...)),
+		nl.Nested(unix.NFTA_CHAIN_HOOK, append(word(unix.NFTA_HOOK_HOOKNUM, hook), word(unix.NFTA_HOOK_PRIORITY, uint32(priority))...)),
 		nl.Text(unix.NFTA_CHAIN_TYPE, "nat"), word(unix.NFTA_CHAIN_POLICY, accept),
 	)
 	return m

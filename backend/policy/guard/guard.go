@@ -36,8 +36,9 @@ import (
 const (
 	// TableName is the name of the guard's table in nft's inet family.
 	TableName = "weft-guard"
-	// Priority is where the guard stands in its hooks: before those who translate a source.
-	Priority = 11
+	// Priority is where the guard stands among those who translate a source: before all of them, for behind one that has settled
+	// it nobody is asked. Connections have to be known first (NF_IP_PRI_CONNTRACK, -200).
+	Priority = -199
 	// Mark is the bit of a packet's mark by which the policies say that they have let it through.
 	Mark = 0x1000
 )
