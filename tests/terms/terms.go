@@ -14,7 +14,7 @@ import (
 
 // words finds what is different in the families' terms. What begins with fd00:: is "an address of the other family".
 var words = regexp.MustCompile(`fd00::\d+|\b0a(:[0-9a-f]{2}){5}\b|\b\d+(\.\d+){3}(/\d+)?\b|\bflannel\.\d+|^(ip )?(route|neigh)\b|` +
-	`\bip (nat|filter|daddr|saddr)\b|\biptables-|\bpeers-ipv4\b|\bexclude-ipv4\b|^-4 |\s-4\s`)
+	`\bip (nat|filter|daddr|saddr)\b|\biptables-|\b(peers|tunnels|exclude)-ipv4\b|^-4 |\s-4\s`)
 
 // deviceMTU is how a line about one of our devices begins.
 var deviceMTU = regexp.MustCompile(`(?m)^(flannel\S* \w+ mtu )(\d+)`)
@@ -46,7 +46,7 @@ func word(w string) string {
 		return "192.0.2." + rest
 	}
 	for _, r := range []struct{ old, renamed string }{
-		{"0a:", "0e:"}, {"flannel.", "flannel-v6."}, {"iptables-", "ip6tables-"}, {"peers-ipv4", "peers-ipv6"},
+		{"0a:", "0e:"}, {"flannel.", "flannel-v6."}, {"iptables-", "ip6tables-"}, {"peers-ipv4", "peers-ipv6"}, {"tunnels-ipv4", "tunnels-ipv6"},
 		{"exclude-ipv4", "exclude-ipv6"}, {"ip route", "ip -6 route"}, {"ip neigh", "ip -6 neigh"}, {"route", "-6 route"},
 		{"neigh", "-6 neigh"}, {"ip ", "ip6 "},
 	} {
