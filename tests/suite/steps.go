@@ -112,14 +112,18 @@ func netnsIn(ctx context.Context, out io.Writer, env ...string) tally {
 	return t
 }
 
-// faults kills the CNI plugin at every step there is, plays the rows of both benches, that of namespaces first, holds policies to
-// the contract's second, and prints the page that they write.
+// faults plays the rows of both benches, that of namespaces beside that of the cluster, for most of both is waiting. Besides, it
+// kills the CNI plugin at every step there is and holds policies to the contract's second. It prints the page that comes of it.
 func faults(ctx context.Context, out io.Writer, form, limit string) tally {
-	env := []string{"WEFT_RELIABILITY=" + form}
-	t := goTestIn(ctx, out, place{dir: ".", env: env}, "-count=1", "-timeout", limit, "-run", "AtAnyStep|ManyCycles", "./cniplugin")
-	for _, dir := range []string{filepath.Join("tests", "reliability"), filepath.Join("tests", "e2e")} {
-		t.add(goTestIn(ctx, out, place{dir: dir, env: env}, "-count=1", "-timeout", limit, "-run", "^TestFaults|^TestNetworkPolicyInTheWholeAgent", "."))
+	played := func(dir, run, pkg string) func(io.Writer) tally {
+		return func(out io.Writer) tally {
+			return goTestIn(ctx, out, place{dir: dir, env: []string{"WEFT_RELIABILITY=" + form}}, "-count=1", "-timeout", limit, "-run", run, pkg)
+		}
 	}
+	const rows = "^TestFaults|^TestNetworkPolicyInTheWholeAgent"
+	t := beside(out, 2, []func(io.Writer) tally{
+		played(filepath.Join("tests", "reliability"), rows, "."), played(clusterDir(), rows, "."), played(".", "AtAnyStep|ManyCycles", "./cniplugin"),
+	})
 	page, err := os.ReadFile(filepath.Join("docs", "reliability.md"))
 	if err != nil {
 		t.add(broken(out, err))
