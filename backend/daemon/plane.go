@@ -134,6 +134,9 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 	if own != nil {
 		return own, peers
 	}
+	if p.board != nil && !slices.ContainsFunc(ops, kernel.Op.Displaces) {
+		p.board.note(foreignRoutes, underlay.Shadows(want, host))
+	}
 	p.carrier = down(next, host)
 	p.pods.look(&next, host)
 	p.halves.look(&next, host)
@@ -142,6 +145,9 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 	p.applied.Store(&next)
 	return nil, peers
 }
+
+// foreignRoutes is the topic of the note about routes that are liked better than ours.
+const foreignRoutes = "foreign routes"
 
 // lost lists the families that this node has a part in and no end of its own.
 func (a *applied) lost() []subnet.Family {

@@ -165,12 +165,23 @@ func (d *differ) routes() {
 			d.setRoute(k)
 		}
 	}
+	for _, k := range sorted(d.have.Foreign, d.outranks, RouteKey.compare) {
+		d.set(Op{Kind: RouteDel, Key: k, Route: d.have.Foreign[k]})
+	}
 	for _, k := range sorted(d.have.Routes, lacks[RouteKey, Route](d.want.Routes), RouteKey.compare) {
 		have := d.have.Routes[k]
 		if _, guarded := d.guards[k]; !guarded && !d.isLeaving(have.Link) {
 			d.remove(Op{Kind: RouteDel, Key: k, Route: have, Guard: have == guardRoute() && d.isNetwork(k.Dst)})
 		}
 	}
+}
+
+// outranks reports whether a command's route is to the pods of a wanted one past our devices, and has a metric that the kernel
+// likes better, as there is in IPv6 alone: it gives way like one with the same metric.
+func (d *differ) outranks(k RouteKey, have Route) bool {
+	usual := RouteMetric(subnet.FamilyOf(k.Dst.Addr()))
+	want := d.want.Routes[RouteKey{Dst: k.Dst, Metric: usual}]
+	return k.Metric < usual && want.Link != "" && !IsDeviceName(want.Link) && (have.Link != want.Link || have.Via != want.Via)
 }
 
 func (d *differ) isNetwork(p netip.Prefix) bool { return slices.Contains(d.want.Networks[:], p) }

@@ -136,6 +136,14 @@ ip route replace 10.244.2.0/24 via 192.168.50.2 dev flannel.ipip proto 87 onlink
 		}), direct, `
 ip route add 10.244.2.0/24 via 192.168.50.2 dev eth0 proto 87 in place of 10.244.2.0/24 via 172.16.0.1 dev eth1
 `},
+		{"one that IPv6 would like better goes, and is told of", edited(directSix(), func(s kernel.State) {
+			s.Foreign[kernel.RouteKey{Dst: netip.MustParsePrefix("fd00:244:2::/64"), Metric: 100}] = kernel.Route{Link: "eth1", Via: netip.MustParseAddr("fd00:9::1"), Type: "unicast"}
+			s.Foreign[kernel.RouteKey{Dst: netip.MustParsePrefix("fd00:244:2::/64"), Metric: 2000}] = kernel.Route{Link: "eth1", Via: netip.MustParseAddr("fd00:9::2"), Type: "unicast"}
+			s.Foreign[kernel.RouteKey{Dst: netip.MustParsePrefix("fd00:244:2::/64"), Metric: 50}] = kernel.Route{Link: "eth0", Via: netip.MustParseAddr("fd00:50::2"), Type: "unicast"}
+			s.Foreign[kernel.RouteKey{Dst: netip.MustParsePrefix("fd00:244:3::/64"), Metric: 100}] = kernel.Route{Link: "eth1", Via: netip.MustParseAddr("fd00:9::1"), Type: "unicast"}
+		}), directSix(), `
+ip route del fd00:244:2::/64 via fd00:9::1 dev eth1 metric 100
+`},
 		{"flannel's route is nobody's command", edited(kernel.New(), func(s kernel.State) {
 			s.Foreign[direct2().Key] = kernel.Route{Link: "eth0", Via: netip.MustParseAddr("192.168.50.2"), Type: "unicast"}
 		}), direct, `
@@ -261,4 +269,13 @@ func TestNoTextOfAStateOrAnOpShowsASecret(t *testing.T) {
 	if !strings.Contains(all, "preshared-key (hidden)") || !slices.ContainsFunc(ops, func(op kernel.Op) bool { return op.Kind == kernel.PeerSet }) {
 		t.Errorf("that there is a secret should be seen:\n%s", all)
 	}
+}
+
+// directSix is a host that reaches a peer's IPv6 pods by a plain route.
+func directSix() kernel.State {
+	s := kernel.New()
+	s.Routes[kernel.RouteKey{Dst: netip.MustParsePrefix("fd00:244:2::/64"), Metric: 1024}] = kernel.Route{
+		Link: "eth0", Via: netip.MustParseAddr("fd00:50::2"), Ours: true, Type: "unicast",
+	}
+	return s
 }

@@ -171,6 +171,10 @@ func (f *Fake) apply(op Op) error {
 	case RouteSet:
 		return f.setRoute(op)
 	case RouteDel:
+		if op.Displaces() {
+			f.host.Routes = slices.DeleteFunc(f.host.Routes, func(r HostRoute) bool { return r.ByHand && r.Dst == op.Key.Dst && r.Metric == op.Key.Metric })
+			return nil
+		}
 		if have := f.state.Routes[op.Key]; have.Link == op.Route.Link && have.Via == op.Route.Via {
 			delete(f.state.Routes, op.Key)
 		}

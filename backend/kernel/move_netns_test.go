@@ -187,6 +187,28 @@ func hasKinds(t *testing.T, conn *kernel.Conn, kinds ...string) bool {
 	return true
 }
 
+func TestARouteThatIPv6LikesBetterThanOursGivesWayToo(t *testing.T) {
+	host, conn, _ := realHost(t)
+	want := put(kernel.New(), hop(kernel.RouteSet, "eth0", "fd00:244:2::/64", "fd00:50::2", false))
+	for _, command := range []string{"metric 100", "metric 1 proto static", "metric 200 proto bird"} {
+		host.IP("-6 route add fd00:244:2::/64 via fd00:50::9 " + command)
+	}
+	told := 0
+	for range 2 { // the second time there is nothing to do
+		for _, op := range kernel.Diff(dump(t, conn), want) {
+			if err := conn.Apply(t.Context(), op); err != nil {
+				t.Errorf("%s: %v", op, err)
+			}
+			if op.Displaces() {
+				told++
+			}
+		}
+	}
+	if left := host.IP("-6 route show fd00:244:2::/64"); told != 2 || len(strings.Split(strings.TrimSpace(left), "\n")) != 2 || !strings.Contains(left, "proto bird") {
+		t.Errorf("told of %d, left: %q", told, left)
+	}
+}
+
 func TestOnlyWhatACommandHasMadeGivesWayPastOurDevices(t *testing.T) {
 	host, conn, _ := realHost(t)
 	for _, command := range []string{

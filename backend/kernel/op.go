@@ -115,5 +115,8 @@ func Regaining(ops []Op, reached State) []Op {
 // Displaces reports whether a route that somebody's command has made gives way to that of the Op, which an administrator should
 // hear of. One that leads the same way does not count: it is what flannel leaves behind.
 func (o Op) Displaces() bool {
+	if r := o.Route; o.Kind == RouteDel {
+		return !r.Ours && r.Link != "" && !IsDeviceName(r.Link)
+	}
 	return o.Kind == RouteSet && o.Foreign.Type != "" && o.Foreign.Via != o.Direct
 }
