@@ -167,10 +167,14 @@ func (p *planner) mute(f subnet.Family, q *party, last Mute) Mute {
 	return Mute{Since: p.in.Now, Handshake: at, Sent: sent}
 }
 
-// unanswered reports whether a peer has left several handshakes unanswered. Of data nothing is sent without a session.
+// unanswered reports whether a peer has left several handshakes unanswered. Of data nothing is sent without a session. How old
+// one is, the clock says, which may have been set: a session that is used makes itself a new handshake every two minutes.
 func (p *planner) unanswered(f subnet.Family, q *party) bool {
-	const tries, initiation = 3, 148
+	const tries, initiation, renewed = 3, 148, 125 * time.Second
 	m := q.way[f].Mute
+	if !m.Handshake.IsZero() && p.in.Now.Sub(m.Since) < renewed {
+		return false
+	}
 	sent := p.in.Have.Sent[kernel.WGKey{Link: p.wg.DeviceTo(f, q.Peer), Key: q.Key}]
 	return !m.Since.IsZero() && sent-m.Sent >= tries*initiation
 }

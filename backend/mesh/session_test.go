@@ -19,18 +19,20 @@ func TestAPeerThatDoesNotAnswerWireGuardIsToldOfAndAnIdleOneIsNot(t *testing.T) 
 	var before mesh.Result
 	for _, story := range []struct {
 		name string
-		// rounds are 5 seconds apart; shook is when the last handshake was, in seconds since the first round, or 0 for never.
+		step time.Duration // between rounds
+		// shook is when the last handshake was, in seconds since the first round, or 0 for never.
 		rounds []round
 	}{
-		{"a newcomer that is not answered", []round{{0, 0, ""}, {0, try, ""}, {0, 2 * try, ""}, {0, 3 * try, "no"}, {0, 19 * try, "no"}}},
-		{"an agent that starts meanwhile", []round{{0, 19 * try, "no"}}},
-		{"a newcomer that nobody has talked to", []round{{0, 0, ""}, {0, 0, ""}}},
-		{"a peer at work", []round{{-2, 9000, ""}, {-2, 99000, ""}, {9, 990000, ""}}},
-		{"a peer with nothing to say any more", []round{{-170, 9000, ""}, {-170, 9000, ""}, {-170, 9000, ""}, {-170, 9000, ""}}},
-		{"a peer that is asked once more", []round{{-300, 9000, ""}, {-300, 9000 + try, ""}, {9, 99000, ""}}},
-		{"a PSK that was changed", []round{{-178, 9000, ""}, {-178, 10000, ""}, {-178, 10000 + 2*try, ""}, {-178, 10000 + 3*try, "no"}, {19, 11000, ""}}},
-		{"a peer that was made anew", []round{{-300, 9000, ""}, {0, 0, ""}, {0, 2 * try, ""}, {0, 3 * try, "no"}}},
-		{"an agent that starts beside an idle peer", []round{{-3000, 9000000, ""}, {-3000, 9000000, ""}}},
+		{"a newcomer that is not answered", 5 * time.Second, []round{{0, 0, ""}, {0, try, ""}, {0, 2 * try, ""}, {0, 3 * try, "no"}, {0, 19 * try, "no"}}},
+		{"an agent that starts meanwhile", 0, []round{{0, 19 * try, "no"}}},
+		{"a newcomer that nobody has talked to", time.Minute, []round{{0, 0, ""}, {0, 0, ""}}},
+		{"a peer at work", 5 * time.Second, []round{{-2, 9000, ""}, {-2, 99000, ""}, {9, 990000, ""}}},
+		{"a peer with nothing to say any more", time.Minute, []round{{-170, 9000, ""}, {-170, 9000, ""}, {-170, 9000, ""}, {-170, 9000, ""}}},
+		{"a peer that is asked once more", 2 * time.Minute, []round{{-300, 9000, ""}, {-300, 9000 + try, ""}, {9, 99000, ""}}},
+		{"a PSK that was changed", time.Minute, []round{{-178, 9000, ""}, {-178, 10000, ""}, {-178, 10000 + 9*try, ""}, {-178, 10000 + 18*try, ""}, {-178, 10000 + 27*try, "no"}, {299, 11000, ""}}},
+		{"a clock that jumps by a day while a session is at work", 30 * time.Second, []round{{-9, 1000, ""}, {-86400, 100000, ""}, {-86400, 200000, ""}, {-86400, 300000, ""}, {90, 400000, ""}}},
+		{"a peer that was made anew", 5 * time.Second, []round{{-300, 9000, ""}, {0, 0, ""}, {0, 2 * try, ""}, {0, 3 * try, "no"}}},
+		{"an agent that starts beside an idle peer", 3 * time.Minute, []round{{-3000, 9000000, ""}, {-3000, 9000000, ""}}},
 	} {
 		in.Last, in.Now = nil, noon()
 		for i, r := range story.rounds {
@@ -52,7 +54,7 @@ func TestAPeerThatDoesNotAnswerWireGuardIsToldOfAndAnIdleOneIsNot(t *testing.T) 
 				t.Errorf("%s: said in other words at each round: %v, %v", story.name, before.Problems, got.Problems)
 			}
 			before = got
-			in.Last, in.Now = got.Ways, in.Now.Add(5*time.Second)
+			in.Last, in.Now = got.Ways, in.Now.Add(story.step)
 		}
 	}
 }
