@@ -19,6 +19,9 @@ func (p *planner) measure() {
 			p.out.PodMTU = mtu
 		}
 	}
+	if least := p.c.leastMTU(); p.out.PodMTU > 0 && !p.c.Ends[subnet.IPv6].IsZero() {
+		p.out.PodMTU = max(p.out.PodMTU, least) // IPv4's narrow device answers what is too large for it
+	}
 }
 
 // largest is the size of the largest packet that fits on all ways of a family. No peer's way makes it smaller than what pods

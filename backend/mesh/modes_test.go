@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/backend/mesh"
 	"github.com/weft-cni/weft/subnet"
@@ -70,3 +72,44 @@ func arrives(t *testing.T, name string, from, to kernel.State, sender, receiver 
 }
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// A device below 1280 bytes has no IPv6 at all: the kernel takes it off, of pods' devices, too.
+func TestANarrowUnderlayOfIPv4LeavesPodsTheirIPv6(t *testing.T) {
+	for _, tc := range []struct {
+		kind, mode string
+		mtu        int // of the underlay of IPv4
+		pods       int
+		devices    map[string]int
+	}{
+		{subnet.VXLAN, "", 1300, 1280, map[string]int{"flannel.1": 1250, "flannel-v6.1": 1430}},
+		{subnet.VXLAN, "", 1400, 1350, map[string]int{"flannel.1": 1350, "flannel-v6.1": 1430}},
+		{subnet.IPIP, "", 1290, 1280, map[string]int{"flannel.ipip": 1270, "flannel-v6.ipip": 1460}},
+		{subnet.HostGW, "", 1270, 1280, map[string]int{}},
+		{subnet.WireGuard, subnet.ModeSeparate, 1300, 1280, map[string]int{"flannel-wg": 1220, "flannel-wg-v6": 1420}},
+		{subnet.WireGuard, subnet.ModeAuto, 1300, 1280, map[string]int{"flannel-wg": 1280}},
+		{subnet.WireGuard, subnet.ModeAuto, 1400, 1320, map[string]int{"flannel-wg": 1320}},
+	} {
+		c := config(1, tc.kind)
+		c.WireGuard.Conf.Mode = tc.mode
+		c.Ends[subnet.IPv4].UnderlayMTU = tc.mtu
+		r := plan(t, input(c))
+		got := map[string]int{}
+		for name, link := range r.Want.Links {
+			got[name] = link.MTU
+		}
+		if diff := cmp.Diff(tc.devices, got); diff != "" || r.PodMTU != tc.pods {
+			t.Errorf("%s %s on %d: pods %d, want %d; devices (-want +got):\n%s", tc.kind, tc.mode, tc.mtu, r.PodMTU, tc.pods, diff)
+		}
+	}
+	c, _ := modeOf(1, subnet.ModeSeparate)
+	_, auto := modeOf(2, subnet.ModeAuto)
+	c.Ends[subnet.IPv4].UnderlayMTU = 1300
+	if got := plan(t, input(c, auto)).Want.Links["flannel-wg"].MTU; got != 1280 {
+		t.Errorf("a device that has a peer's IPv6 as well has %d bytes", got)
+	}
+	alone := only(subnet.IPv4, config(1, subnet.VXLAN))
+	alone.Ends[subnet.IPv4].UnderlayMTU = 700
+	if got := plan(t, input(alone)).PodMTU; got != 650 {
+		t.Errorf("without IPv6 pods have %d", got)
+	}
+}

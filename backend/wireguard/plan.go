@@ -145,7 +145,20 @@ func (c Config) addSelf(s kernel.State, f subnet.Family, e End) {
 		link.MTU = min(link.MTU, other.MTU)
 	}
 	s.Links[name] = link
-	s.Addrs[c.own(f, name)] = struct{}{}
+	c.address(s, f, name)
+}
+
+// leastIPv6 is below what the kernel takes IPv6 off a device. The packets around those that are larger than the underlay takes
+// then travel in fragments, which WireGuard lets them.
+const leastIPv6 = 1280
+
+// address gives a device the node's address of a family.
+func (c Config) address(s kernel.State, f subnet.Family, link string) {
+	s.Addrs[c.own(f, link)] = struct{}{}
+	if l := s.Links[link]; f == subnet.IPv6 {
+		l.MTU = max(l.MTU, leastIPv6)
+		s.Links[link] = l
+	}
 }
 
 // own is the node's address of a family on a device.
@@ -168,7 +181,7 @@ func (c Config) addPeer(s kernel.State, f subnet.Family, p Peer) {
 	cidr := p.Endpoints[f].PodCIDR.Masked()
 	entry.Allowed[f] = cidr
 	s.Peers[key] = entry
-	s.Addrs[c.own(f, key.Link)] = struct{}{} // the peer takes packets of our range alone, the node's own among them
+	c.address(s, f, key.Link) // the peer takes packets of our range alone, the node's own among them
 	if p.Routed[f] {
 		s.Routes[kernel.RouteKey{Dst: cidr, Metric: kernel.RouteMetric(f)}] = kernel.Route{Link: key.Link, Ours: true, Type: "unicast"}
 	}
