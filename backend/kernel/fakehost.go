@@ -46,7 +46,7 @@ func (f *Fake) Host(ctx context.Context) (Host, error) {
 	}
 	for k, r := range f.state.Routes {
 		hops := []Hop{{Index: f.indexOf(r.Link), Via: r.Via}}
-		h.Routes = append(h.Routes, HostRoute{Dst: k.Dst, Metric: k.Metric, Type: r.Type, Hops: hops})
+		h.Routes = append(h.Routes, HostRoute{Dst: k.Dst, Metric: k.Metric, Type: r.Type, Ours: r.Ours, Hops: hops})
 	}
 	return h, ctx.Err()
 }

@@ -85,7 +85,7 @@ func hostAddr(a netlink.Addr) HostAddr {
 func hostRoute(r netlink.Route) HostRoute {
 	h := HostRoute{
 		Dst: prefixOf(r.Dst), Src: addrOf(r.Src), Metric: r.Priority, MTU: r.MTU, Type: routeType(r.Type),
-		RA: r.Protocol == unix.RTPROT_RA, ByHand: isByHand(r),
+		Ours: r.Protocol == Protocol, RA: r.Protocol == unix.RTPROT_RA, ByHand: isByHand(r),
 	}
 	for _, hop := range r.MultiPath {
 		h.Hops = append(h.Hops, Hop{Index: hop.LinkIndex, Via: addrOf(hop.Gw)})

@@ -227,6 +227,7 @@ type HostRoute struct {
 	Metric int
 	MTU    int // 0 when the route names none
 	Type   string
+	Ours   bool // by its protocol
 	ByHand bool // made by a command or a script (proto boot, static), neither by the kernel nor by a daemon
 	RA     bool // learned from a router advertisement
 	Hops   []Hop

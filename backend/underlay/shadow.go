@@ -48,7 +48,7 @@ func Shadows(want kernel.State, host kernel.Host) string {
 
 // shadows reports whether a route is taken instead of ours, and leads somewhere else.
 func (v view) shadows(r kernel.HostRoute, dst netip.Prefix, ours kernel.Route) bool {
-	if r.Dst == dst && r.Metric >= kernel.RouteMetric(subnet.FamilyOf(dst.Addr())) {
+	if r.Ours || r.Dst == dst && r.Metric >= kernel.RouteMetric(subnet.FamilyOf(dst.Addr())) {
 		return false
 	}
 	if slices.ContainsFunc(v.host.Addrs, func(a kernel.HostAddr) bool { return r.Dst.Contains(a.Prefix.Addr()) }) {
@@ -58,7 +58,7 @@ func (v view) shadows(r kernel.HostRoute, dst netip.Prefix, ours kernel.Route) b
 		return true
 	}
 	l, _ := v.link(r.Hops[0].Index)
-	return l.Name != ours.Link || r.Hops[0].Via != ours.Via
+	return !kernel.IsDeviceName(l.Name) && (l.Name != ours.Link || r.Hops[0].Via != ours.Via)
 }
 
 // routeText is a route in the words of ip(8).

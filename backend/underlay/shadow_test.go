@@ -20,10 +20,13 @@ func TestRoutesThatTakePodsPacketsAnotherWayAreNamed(t *testing.T) {
 		index, metric  int
 		kind           string
 		told           string
+		ours           bool
 	}{
 		{name: "ours", dst: "10.244.2.0/24", via: "10.244.2.0", index: 5},
 		{name: "ours, stepped", dst: "fd00:10:244:2::/64", via: "fd00:50::2", index: 2, metric: 1022},
 		{name: "ours, of a moment ago", dst: "10.244.2.0/24", via: "192.168.50.2", index: 2},
+		{name: "ours, of before, stepped", dst: "fd00:10:244:2::/64", via: "fd00:50::9", index: 2, metric: 1023, ours: true},
+		{name: "on our own device, where it goes by itself", dst: "10.244.2.128/25", via: "10.244.2.128", index: 5},
 		{name: "a part of a range", dst: "10.244.2.128/25", via: "192.168.50.9", index: 2, told: "10.244.2.128/25 via 192.168.50.9 dev eth0 for 10.244.2.0/24"},
 		{name: "a part that leads to nobody", dst: "10.244.2.7/32", kind: "blackhole", told: "blackhole 10.244.2.7/32 for 10.244.2.0/24"},
 		{name: "a part, the same way", dst: "fd00:10:244:2:8000::/65", via: "fd00:50::2", index: 2, metric: 1024},
@@ -39,7 +42,7 @@ func TestRoutesThatTakePodsPacketsAnotherWayAreNamed(t *testing.T) {
 			Links: []kernel.HostLink{{Index: 2, Name: "eth0", Up: true}, {Index: 5, Name: "flannel.1", Kind: "vxlan", Up: true}, {Index: 6, Name: "cni0", Kind: "bridge", Up: true}, {Index: 7, Name: "lab0", Up: true}},
 			Addrs: []kernel.HostAddr{{Index: 6, Prefix: pfx("10.244.1.1/24")}, {Index: 7, Prefix: pfx("10.244.2.65/26")}},
 		}
-		r := kernel.HostRoute{Dst: pfx(tc.dst), Metric: tc.metric, Type: "unicast"}
+		r := kernel.HostRoute{Dst: pfx(tc.dst), Metric: tc.metric, Type: "unicast", Ours: tc.ours}
 		if tc.kind != "" {
 			r.Type = tc.kind
 		}
