@@ -61,6 +61,7 @@ func newChain(t *testing.T) *chain {
 	c.in = openWire(t, first)
 	c.in.mac = mac(t, c.node[0], "in")
 	c.out = openWire(t, last)
+	c.warmUp()
 	return c
 }
 
@@ -163,24 +164,51 @@ func datagram(p oracle.Packet, rest []byte) []byte {
 	return append(h, rest...)
 }
 
+// warmUp sends until something comes out. A device that has just been set up drops what it is given, until the kernel has looked
+// at its carrier.
+func (c *chain) warmUp() {
+	c.t.Helper()
+	for _, ends := range [][2]string{{"198.51.100.1", "203.0.113.200"}, {"2001:db8:1::1", "2001:db8:2::1"}} {
+		p := oracle.Packet{Src: netip.MustParseAddr(ends[0]), Dst: netip.MustParseAddr(ends[1]), Proto: policy.UDP, Port: 9}
+		nstest.Eventually(c.t, 30*time.Second, func() error {
+			want := c.send(p)
+			_ = c.out.file.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+			for {
+				tag, err := c.next()
+				if tag == want || err != nil {
+					return err
+				}
+			}
+		})
+	}
+}
+
+// next is the tag of the next packet that comes out.
+func (c *chain) next() (uint32, error) {
+	buf := make([]byte, 2048)
+	for {
+		n, err := c.out.file.Read(buf)
+		if err != nil {
+			return 0, fmt.Errorf("wait for a packet: %w", err)
+		}
+		if _, after, ok := bytes.Cut(buf[:n], []byte(tagText)); ok && len(after) >= 4 {
+			return binary.BigEndian.Uint32(after), nil
+		}
+	}
+}
+
 // arrived tells which of the packets sent so far came out. A last packet, between strangers, shows that all have had their
 // time: the wire keeps the order.
 func (c *chain) arrived() map[uint32]bool {
 	c.t.Helper()
 	end := c.send(oracle.Packet{Src: netip.MustParseAddr("198.51.100.1"), Dst: netip.MustParseAddr("203.0.113.200"), Proto: policy.UDP, Port: 9})
 	out := map[uint32]bool{}
-	buf := make([]byte, 2048)
 	_ = c.out.file.SetReadDeadline(time.Now().Add(30 * time.Second))
 	for {
-		n, err := c.out.file.Read(buf)
+		tag, err := c.next()
 		if err != nil {
-			c.t.Fatalf("wait for the last packet: %v", err)
+			c.t.Fatal(err)
 		}
-		_, after, ok := bytes.Cut(buf[:n], []byte(tagText))
-		if !ok || len(after) < 4 {
-			continue
-		}
-		tag := binary.BigEndian.Uint32(after)
 		out[tag] = true
 		if tag == end {
 			return out
