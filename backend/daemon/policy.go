@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/netip"
 	"os"
 	"time"
 
@@ -32,6 +33,7 @@ type policies struct {
 	gate    *gate.Gate
 	manager *policy.Manager
 	warn    func(ctx context.Context, reason, text string) // makes an Event of the own Node
+	bridged func() [2]netip.Prefix                         // the pods on the bridge
 	started time.Time
 	steady  bool      // the node was ready before anybody could say whether there are policies
 	waits   time.Time // since when the first World is waited for
@@ -58,8 +60,9 @@ func (d *daemon) runPolicies(ctx context.Context) error {
 	}
 	p := &policies{
 		cfg: d.cfg, log: d.log, told: d.told, metrics: d.metrics, files: d.files, gate: holding, manager: manager, started: time.Now(),
-		source: watch.New(watch.Config{Client: d.api, NodeName: d.node, Attached: holding, Log: d.log}),
-		warn:   d.warner(kube.NewEvents(d.api, d.log)),
+		source:  watch.New(watch.Config{Client: d.api, NodeName: d.node, Attached: holding, Log: d.log}),
+		warn:    d.warner(kube.NewEvents(d.api, d.log)),
+		bridged: d.bridged,
 	}
 	d.metrics.registry.MustRegister(newDenials(manager.Counters))
 	loop := d.gate(partPolicy, d.cfg.Resync, p.sync)
@@ -95,6 +98,14 @@ func (d *daemon) warner(events *kube.Events) func(context.Context, string, strin
 	}
 }
 
+// bridged are the pods that share a bridge on this node, once it is known which range they have.
+func (d *daemon) bridged() (pods [2]netip.Prefix) {
+	if a := d.plane.applied.Load(); a != nil && bridges(d.cfg.Paths.CNITemplate()) {
+		pods = a.Snapshot.Self.PodCIDRs
+	}
+	return pods
+}
+
 // sync is one round: new pods are held while there are policies, the rules follow the World, and who is in it is let go.
 func (p *policies) sync(ctx context.Context) error {
 	active, known := p.source.Active()
@@ -112,7 +123,7 @@ func (p *policies) sync(ctx context.Context) error {
 	if !complete {
 		return p.waiting()
 	}
-	result, err := p.manager.Sync(ctx, w, policy.Config{Audit: audit, KeepEstablished: p.cfg.Policy.KeepEstablished})
+	result, err := p.manager.Sync(ctx, w, policy.Config{Audit: audit, KeepEstablished: p.cfg.Policy.KeepEstablished, Bridged: p.bridged()})
 	if err != nil {
 		return err
 	}
@@ -177,6 +188,7 @@ func (p *policies) report(r policy.Result) {
 	p.metrics.enforced.Set(1)
 	p.told.list("policy", nil)
 	p.reportGuard(r.Unguarded)
+	p.reportTags(r.Tagged)
 	p.metrics.changed(partPolicy, len(r.Changes), false)
 	if n := len(r.Changes); n > 0 {
 		p.log.Debug("policies changed", "changes", n, "first", r.Changes[0])
@@ -196,6 +208,15 @@ func (p *policies) reportGuard(missing error) {
 	}
 	p.metrics.unguarded.Set(1)
 	p.told.warn("policy guard", "policies are enforced, but while somebody else flushes nftables, packets pass until they are written again: "+missing.Error())
+}
+
+// reportTags tells of frames that go around the policies.
+func (p *policies) reportTags(missing error) {
+	var lines []string
+	if missing != nil {
+		lines = []string{"policies are enforced, but a pod that may make frames of its own (NET_RAW) gets around them to the pods of this node by a VLAN tag: " + missing.Error()}
+	}
+	p.told.list("policy tags", lines)
 }
 
 // tellOthers names who else enforces policies on this node.

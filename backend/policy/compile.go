@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -11,6 +12,9 @@ import (
 type Config struct {
 	Audit           bool // count what would be denied, and let it pass
 	KeepEstablished bool // judge a connection when it is set up, and never again
+
+	// Bridged are the addresses of the pods on this node's bridge, by subnet.Family. Compile does without.
+	Bridged [2]netip.Prefix
 }
 
 // Compile computes the rules of this node. It is pure; equal Worlds give equal Rulesets.

@@ -51,6 +51,7 @@ type Manager struct {
 	gone     atomic.Bool // by deleting it: there is nothing to read, and no time to lose
 
 	guard   *guard.Guard // nil without
+	tags    tags
 	cutting cutting
 	latest  atomic.Pointer[Ruleset] // for Counters: the one in force
 }
@@ -62,6 +63,8 @@ type Result struct {
 
 	// Unguarded says why there is no guard. The rules are in force all the same.
 	Unguarded error
+	// Tagged says why frames with tags go around the rules, between two pods of this node's bridge. They are in force all the same.
+	Tagged error
 }
 
 // New makes a Manager for a host. It touches nothing yet.
@@ -95,8 +98,17 @@ func (m *Manager) Sync(ctx context.Context, w World, c Config) (Result, error) {
 	m.written, m.known = want, true
 	m.latest.Store(&want)
 	res.Unguarded = errors.Join(unguarded, m.widen(want, c, narrows))
+	res.Tagged = m.tags.keep(ctx, m.host, m.tagsFor(want, c), m.watching.Load())
 	res.Cut, err = m.cut(ctx, want, d)
 	return res, err
+}
+
+// tagsFor is the table of tags that rules need.
+func (m *Manager) tagsFor(want Ruleset, c Config) string {
+	if want.Empty() || c.Audit {
+		return ""
+	}
+	return tagRules(c.Bridged)
 }
 
 // Check tells what Sync would change, without touching anything.

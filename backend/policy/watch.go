@@ -23,11 +23,17 @@ func (m *Manager) Watch(ctx context.Context) <-chan struct{} {
 			if c.Lost {
 				m.watching.Store(true) // from here on changes are heard
 			}
-			if !s.hears(c) {
+			bridged := c.Lost || c.Table == "bridge "+TableName // ours are heard, too: they are few
+			if bridged {
+				m.tags.doubt.Store(true)
+			}
+			switch foreign := s.hears(c); {
+			case foreign:
+				m.gone.Store(s.gone)
+				m.foreign.Store(true)
+			case !bridged:
 				return
 			}
-			m.gone.Store(s.gone)
-			m.foreign.Store(true)
 			select {
 			case poked <- struct{}{}:
 			default: // one is waiting already, and one is enough

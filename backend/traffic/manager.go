@@ -90,8 +90,10 @@ func (m *Manager) Remove(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	for _, t := range m.others {
-		if name := "inet " + t; tables[name] {
-			s.actions = append(s.actions, m.host.dropTable("remove the table "+name, name))
+		for _, family := range []string{"inet ", "bridge "} {
+			if name := family + t; tables[name] {
+				s.actions = append(s.actions, m.host.dropTable("remove the table "+name, name))
+			}
 		}
 	}
 	return m.apply(ctx, s)

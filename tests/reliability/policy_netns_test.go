@@ -217,6 +217,10 @@ func (w *guarded) stands(want ...string) func() error {
 		if have := w.stand(); !slices.Equal(want, have) {
 			return fmt.Errorf("tables %v; want %v", have, want)
 		}
+		text := w.node.NS.Run("nft", "list", "tables")
+		if tags := strings.Contains(text, "table bridge "+policy.TableName); tags != (len(want) == 2) { // no frame goes around what drops
+			return fmt.Errorf("the table of tags stands: %v", tags)
+		}
 		return nil
 	}
 }
