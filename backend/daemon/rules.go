@@ -56,7 +56,10 @@ func (r *rules) config(a *applied) traffic.Config {
 		Masquerade: t.Masquerade, RandomFully: t.RandomFully, Exclude: slices.Clone(t.Exclude),
 		Forward: t.Forward, ForwardPlace: traffic.Place(t.ForwardPlace), Port: a.vxlanPort(), Mixed: a.Former, AntiSpoof: t.AntiSpoof,
 	}
-	for _, l := range a.Plan.Want.Links {
+	for name, l := range a.Plan.Want.Links {
+		if l.Kind != kernel.KindWireGuard { // which knows by itself who may send what
+			c.Inner.Devices = append(c.Inner.Devices, name)
+		}
 		c.IPIP = c.IPIP || l.Kind == kernel.KindIPIP || l.Kind == kernel.KindIP6Tnl
 		for _, f := range subnet.Families() {
 			if port := a.Net.WireGuard.Conf.Port(f); l.Kind == kernel.KindWireGuard && a.uses(f) {
@@ -80,9 +83,13 @@ func (r *rules) config(a *applied) traffic.Config {
 			}
 			if e := p.Endpoints[f]; e.PublicIP.IsValid() && (port != 0 || p.Speaks(subnet.IPIP)) {
 				c.Peers = append(c.Peers, netip.AddrPortFrom(e.PublicIP, port))
+				if e.PodCIDR.IsValid() {
+					c.Inner.Ranges[f] = append(c.Inner.Ranges[f], e.PodCIDR)
+				}
 			}
 		}
 	}
+	slices.Sort(c.Inner.Devices)
 	if t.ExcludeNodes {
 		for _, addr := range a.Snapshot.NodeAddrs {
 			c.Exclude = append(c.Exclude, netip.PrefixFrom(addr, addr.BitLen()))

@@ -51,6 +51,7 @@ type Config struct {
 	Listens   [2][]uint16      // further UDP ports that peers send to, by the family that carries them: WireGuard's
 	IPIP      bool             // peers send IP in IP, which has no port; their addresses are in Peers
 	AntiSpoof bool             // drop encapsulated packets from an address that is not a peer's
+	Inner     Inner            // what AntiSpoof lets out of the tunnels
 	Sealed    Sealed           // what is never to be sent or heard in the clear
 
 	// Tracked leaves overlay packets to connection tracking. Manager sets it by itself where a rule of the host lets them

@@ -3,6 +3,7 @@ package traffic
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -197,6 +198,72 @@ func TestX02OnlyAnnouncedPeersMayEncapsulate(t *testing.T) {
 		r := sync(t, m, c)
 		if len(r.Changes) != 1 || !strings.Contains(r.Changes[0], f.in("set peers-ipv4 has 192.168.50.2")) || w.quick("pod-b", podA) {
 			t.Errorf("a peer that left: %v", r.Changes)
+		}
+	})
+}
+
+// say sends a datagram from an address, whoever answers.
+func say(t *testing.T, from *nstest.NS, bind netip.Addr, to netip.AddrPort) {
+	t.Helper()
+	err := from.Do(func() error {
+		conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(bind, 0)), net.UDPAddrFromAddrPort(to))
+		if err == nil {
+			_, err = conn.Write([]byte("forged"))
+			conn.Close()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An outer address is as easily forged as any other: a packet that comes by it from a pod of the node itself, or from outside, is
+// nobody's.
+func TestX02APeerMaySendFromItsOwnPodsOnly(t *testing.T) {
+	t.Parallel()
+	inEachFamily(t, func(t *testing.T, f words) {
+		w := newWorld(t)
+		podA := netip.AddrPortFrom(addrs(f.Family)["pod-a"], echoPort)
+		c := nodeConfig(1)
+		c.Peers = []netip.AddrPort{f.at("192.168.50.2:4789")}
+		c.Inner = Inner{Devices: []string{"flannel.1", "flannel-v6.1"}}
+		for _, family := range subnet.Families() {
+			c.Inner.Ranges[family] = []netip.Prefix{podPrefix(family, 2)}
+		}
+		m := manager(w.node[0])
+		forged := []netip.Addr{f.addr("10.244.1.77"), f.addr("192.0.2.77"), f.addr("10.244.3.5")}
+		for _, a := range forged {
+			w.node[1].IP(fmt.Sprintf("addr add %s/%d dev lo", a, a.BitLen()))
+		}
+		capture := w.pods["pod-a"].Capture("eth0")
+		arrives := func() (out []netip.Addr) {
+			for _, a := range forged {
+				before := capture.Count(func(frame []byte) bool { return source(frame) == a })
+				for range 2 {
+					say(t, w.node[1], a, podA)
+				}
+				if !w.arrives("pod-b", podA) {
+					t.Fatalf("a pod of the peer is shut out:\n%s", w.node[0].NFT())
+				}
+				if capture.Count(func(frame []byte) bool { return source(frame) == a }) > before {
+					out = append(out, a)
+				}
+			}
+			return out
+		}
+		for _, tc := range []struct {
+			spoof, masquerade bool
+			want              []netip.Addr
+		}{{false, true, forged}, {true, true, nil}, {true, false, forged[1:2]}} {
+			c.AntiSpoof, c.Masquerade = tc.spoof, tc.masquerade
+			sync(t, m, c)
+			if d := cmp.Diff(tc.want, arrives(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" {
+				t.Errorf("anti-spoof %v, masquerade %v: what arrives (-want +got):\n%s", tc.spoof, tc.masquerade, d)
+			}
+		}
+		if _, err := seen(w.node[1], podPrefix(f.Family, 2).Addr(), podA); err != nil {
+			t.Errorf("the peer itself is shut out: %v", err)
 		}
 	})
 }

@@ -27,7 +27,7 @@ func Rules(c Config) Ruleset {
 			Why:   "before connection tracking (-200): encapsulated packets start here",
 			Rules: outbound(c),
 		},
-		sealed[0], sealed[1],
+		innerChain(c), sealed[0], sealed[1],
 		{
 			Name: "postrouting", Type: knftables.NATType, Hook: knftables.PostroutingHook, Priority: knftables.SNATPriority,
 			Why:   "beside kube-proxy, in either order: the first chain that sets up NAT wins, marked packets are left to it",
@@ -38,7 +38,7 @@ func Rules(c Config) Ruleset {
 			r.Chains = append(r.Chains, chain)
 		}
 	}
-	r.Sets = slices.Concat(peerSets(c), sealedSets(c), excludeSets(c))
+	r.Sets = slices.Concat(peerSets(c), innerSets(c), sealedSets(c), excludeSets(c))
 	return r
 }
 
