@@ -32,7 +32,7 @@ func (c *cluster) heals(h *host, within time.Duration, meddle func()) {
 func TestWhatOthersChangeOnTheDeviceIsPutBack(t *testing.T) {
 	c := newCluster(t, 3, widest(t))
 	a := c.nodes[0]
-	c.reachAll(5 * time.Second)
+	c.reachAll(20 * time.Second)
 	a.keep()
 	four, six := []subnet.Family{subnet.IPv4}, []subnet.Family{subnet.IPv6}
 	both := slices.Concat(four, six)
@@ -100,7 +100,7 @@ func TestAForeignDeviceUnderOurNameMakesRoom(t *testing.T) {
 				a.IP(f.in("link del flannel.1"))
 				a.IP(f.in(command))
 				a.sync()
-				c.reachAll(5 * time.Second)
+				c.reachAll(20 * time.Second)
 			})
 		}
 	})
@@ -110,7 +110,7 @@ func TestV02ADeletedDeviceComesBackWithAllPeersTwentyTimesInARow(t *testing.T) {
 	for name, fam := range map[string]families{"IPv4": v4, "IPv6": v6, "dual": dual} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, 3, fam)
-			c.reachAll(5 * time.Second)
+			c.reachAll(20 * time.Second)
 			a := c.nodes[0]
 			a.keep()
 			for range 20 {
@@ -129,7 +129,7 @@ func TestV02AndV03TheUnderlayDeviceIsMadeAnew(t *testing.T) {
 	inEachFamily(t, func(t *testing.T, f family) {
 		c := newCluster(t, 3, f.only)
 		a := c.nodes[0]
-		c.reachAll(5 * time.Second)
+		c.reachAll(20 * time.Second)
 		a.IP(f.in("link del eth0"))
 		if have, err := a.conn.Dump(t.Context()); err != nil || len(have.Links) != 0 {
 			t.Fatalf("the device outlives its underlay: %v\n%s", err, have)
@@ -141,7 +141,7 @@ func TestV02AndV03TheUnderlayDeviceIsMadeAnew(t *testing.T) {
 		a.cfg.VTEPs[f.Family].Parent = a.index("eth0") // what the daemon finds out by its own watch
 		a.sync()                                       // the NIC has no address yet, which is no reason not to be ready for it
 		a.IP(f.in("addr add 192.168.50.1/24 dev eth0"))
-		c.reachAll(5 * time.Second)
+		c.reachAll(20 * time.Second)
 	})
 }
 
@@ -158,7 +158,7 @@ func TestV06TheDeviceFollowsTheUnderlaysMTU(t *testing.T) {
 				t.Errorf("underlay %d: %s", mtu, a.IP(f.in("link show flannel.1")))
 			}
 		}
-		c.reachAll(5 * time.Second)
+		c.reachAll(20 * time.Second)
 	})
 }
 
@@ -194,7 +194,7 @@ func TestV08ChecksumsInSoftwareSurviveAReplacementAndReachAllPeers(t *testing.T)
 		if feature() != "off" {
 			t.Errorf("after somebody switched it on the feature is %q", feature())
 		}
-		c.reachAll(5 * time.Second)
+		c.reachAll(20 * time.Second)
 	})
 }
 
@@ -219,7 +219,7 @@ func TestV09AnotherDeviceOnThePortIsNamedAndNothingHalfMadeRemains(t *testing.T)
 				}
 				a.IP("link del " + device)
 				a.sync()
-				c.reachAll(5 * time.Second)
+				c.reachAll(20 * time.Second)
 			})
 		}
 		t.Run("a_plain_socket", func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestV12EveryIncompatibleChangeReplacesTheDeviceWithItsPeersAndTheOthersKeep
 			a.cfg = saved
 			a.sync()
 		}
-		c.reachAll(5 * time.Second)
+		c.reachAll(20 * time.Second)
 	})
 }
 
@@ -278,7 +278,7 @@ func TestANewVNILeavesNothingOfTheOldDevice(t *testing.T) { // 12.A.9
 		h.cfg.VNI = 7
 		h.sync()
 	}
-	c.reachAll(5 * time.Second)
+	c.reachAll(20 * time.Second)
 	for _, f := range lane.Of(t).Families() {
 		if out := c.nodes[0].IP("-br link"); strings.Contains(out, terms.In(f, "flannel.1 ")) || !strings.Contains(out, terms.In(f, "flannel.7 ")) {
 			t.Errorf("devices:\n%s", out)
@@ -313,7 +313,7 @@ func TestI03ANATedPublicIPIsAnnouncedAndNeverTheTunnelsSource(t *testing.T) {
 func TestI07TheUnderlayAddressChangesWhileRunning(t *testing.T) {
 	inEachFamily(t, func(t *testing.T, f family) {
 		c := newCluster(t, 3, f.only)
-		c.reachAll(5 * time.Second)
+		c.reachAll(20 * time.Second)
 		a := c.nodes[0]
 		a.IP(f.in("addr del 192.168.50.1/24 dev eth0"))
 		a.IP(f.in("addr add 192.168.50.31/24 dev eth0"))

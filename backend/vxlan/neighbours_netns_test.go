@@ -35,7 +35,7 @@ func TestL06FifteenHundredPeersOfTwoFamiliesFillNoNeighbourTable(t *testing.T) {
 		}
 	}
 	// Everybody else still finds neighbours: the pods of the peer that is there, and a stranger on the underlay.
-	c.reachAll(5 * time.Second)
+	c.reachAll(20 * time.Second)
 	stranger := c.fabric.Add()
 	nstest.Eventually(t, 20*time.Second, func() error { return a.CanPing(c.fabric.Addr(3)) })
 	nstest.Eventually(t, 20*time.Second, func() error { return stranger.CanPing(c.fabric.Addr6(1)) })

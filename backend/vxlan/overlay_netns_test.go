@@ -25,7 +25,7 @@ func TestPodsOfThreeNodesReachEachOtherInEveryFamily(t *testing.T) {
 	for name, fam := range map[string]families{"IPv4": v4, "IPv6": v6, "dual": dual} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, 3, fam)
-			c.reachAll(5 * time.Second)
+			c.reachAll(20 * time.Second)
 		})
 	}
 }
@@ -59,7 +59,7 @@ func TestV07FullSizedPacketsPassAndLargerOnesDoNot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, 2, fam)
 			a, b := c.nodes[0], c.nodes[1]
-			c.reachAll(5 * time.Second)
+			c.reachAll(20 * time.Second)
 			wire := a.Capture("eth0")
 			mtu := a.cfg.PodMTU()
 			for _, dst := range b.podAddrs() {
@@ -83,7 +83,7 @@ func TestS09NoNeighbourIsEverAskedForOnTheTunnel(t *testing.T) {
 	inEachFamily(t, func(t *testing.T, f family) {
 		c := newCluster(t, 2, f.only)
 		a, dst := c.nodes[0], c.nodes[1].podAddrs()[0].Addr()
-		c.reachAll(5 * time.Second)
+		c.reachAll(20 * time.Second)
 		wire := a.Capture("eth0")
 		third := peer(3)
 		a.know(third)
@@ -101,7 +101,7 @@ func TestS09NoNeighbourIsEverAskedForOnTheTunnel(t *testing.T) {
 			nstest.Eventually(t, 20*time.Second, a.inSync)
 		}
 		t.Logf("five times without its neighbour: %s", ping.Stop())
-		c.reachAll(5 * time.Second)
+		c.reachAll(20 * time.Second)
 		if n := wire.Count(func(frame []byte) bool {
 			_, _, _, inner, ok := nstest.VXLAN(frame)
 			return ok && inner[0]&1 == 1
@@ -115,7 +115,7 @@ func TestV08TheOuterChecksumIsZeroOrRight(t *testing.T) { // what a receiver wou
 	inEachFamily(t, func(t *testing.T, f family) {
 		c := newCluster(t, 2, f.only)
 		a, b := c.nodes[0], c.nodes[1]
-		c.reachAll(5 * time.Second)
+		c.reachAll(20 * time.Second)
 		at := netip.AddrPortFrom(b.podAddrs()[0].Addr(), 7000)
 		b.pod.TCPEcho(at)
 		// masqueraded on the way in, as kube-proxy does with a Service's packets
@@ -186,7 +186,7 @@ func TestNodesOnTwoPortsTalkWhenEachListensOnBoth(t *testing.T) {
 		// the traffic rules do this for the ports that differ (decision 11)
 		b.SetNFT("table inet mixed { chain c { type filter hook prerouting priority raw - 1\n udp dport 4789 udp dport set 8472\n}\n}")
 		a.SetNFT("table inet mixed { chain c { type filter hook prerouting priority raw - 1\n udp dport 8472 udp dport set 4789\n}\n}")
-		c.reachAll(5 * time.Second)
+		c.reachAll(20 * time.Second)
 		for _, port := range []uint16{4789, 8472} {
 			wire.Wait(t, time.Second, func(frame []byte) bool {
 				_, p, _, _, ok := nstest.VXLAN(frame)
@@ -229,7 +229,7 @@ func TestV14LearningOffFloodsNothingAndKeepsOneDestinationForAMAC(t *testing.T) 
 func TestV12AndP01ARestartWritesNothingAndLosesNothing(t *testing.T) {
 	c := newCluster(t, 3, widest(t))
 	a := c.nodes[0]
-	c.reachAll(5 * time.Second)
+	c.reachAll(20 * time.Second)
 	device := terms.In(lane.Of(t).First(), "flannel.1")
 	before, events := a.index(device), a.Monitor()
 	ping := a.pod.StartPing(nstest.Ping{Dst: c.nodes[1].podAddrs()[0].Addr()})
@@ -265,7 +265,7 @@ func TestP01UnchangedPeersSeeNoEventWhenOthersComeAndGo(t *testing.T) {
 	inEachFamily(t, func(t *testing.T, f family) {
 		c := newCluster(t, 3, f.only)
 		a := c.nodes[0]
-		c.reachAll(5 * time.Second)
+		c.reachAll(20 * time.Second)
 		// while the daemon was away, node 3 was deleted and nodes 4 and 5 joined
 		a.forget("n3")
 		a.know(peer(4), peer(5))
@@ -303,7 +303,7 @@ func TestP03ToP05APeersNewMACAndAddressReplaceTheOldEntries(t *testing.T) {
 	inEachFamily(t, func(t *testing.T, f family) {
 		c := newCluster(t, 2, f.only)
 		a, b := c.nodes[0], c.nodes[1]
-		c.reachAll(5 * time.Second)
+		c.reachAll(20 * time.Second)
 		fdb := func() string { return a.Bridge(f.in("fdb show dev flannel.1")) }
 
 		t.Run("P-03_a_new_MAC", func(t *testing.T) {
@@ -314,7 +314,7 @@ func TestP03ToP05APeersNewMACAndAddressReplaceTheOldEntries(t *testing.T) {
 			if d := cmp.Diff(f.in("0a:00:00:00:00:22 dst 192.168.50.2 self permanent\n"), fdb()); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
-			c.reachAll(5 * time.Second)
+			c.reachAll(20 * time.Second)
 		})
 		t.Run("P-04_a_new_public_IP", func(t *testing.T) {
 			b.IP(f.in("addr add 192.168.50.33/24 dev eth0"))
@@ -331,7 +331,7 @@ func TestP03ToP05APeersNewMACAndAddressReplaceTheOldEntries(t *testing.T) {
 			if d := cmp.Diff(f.in("0a:00:00:00:00:22 dst 192.168.50.33 self permanent\n"), fdb()); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
-			c.reachAll(5 * time.Second)
+			c.reachAll(20 * time.Second)
 		})
 		t.Run("P-05_another_node_of_the_same_name", func(t *testing.T) {
 			p := peer(7)
@@ -367,7 +367,7 @@ func TestAFlannelNodeIsTakenOverWithoutTouchingItsDevice(t *testing.T) { // 12.A
 		}
 		a.IP(f.in("route replace 10.244.9.0/24 via 10.244.9.0 dev flannel.1 onlink")) // a node that was deleted long ago
 		a.IP(f.in("neigh replace 10.244.9.0 lladdr 0a:00:00:00:00:09 dev flannel.1 nud permanent"))
-		c.reachAll(5 * time.Second)
+		c.reachAll(20 * time.Second)
 		before := a.index(f.in("flannel.1"))
 		ping := a.pod.StartPing(nstest.Ping{Dst: b.podAddrs()[0].Addr()})
 		ops := a.sync()
@@ -387,7 +387,7 @@ func TestFlannelsDirectRoutesGiveWayAndOthersDoNot(t *testing.T) { // a cluster 
 	inEachFamily(t, func(t *testing.T, f family) {
 		c := newCluster(t, 3, f.only)
 		a := c.nodes[0]
-		c.reachAll(5 * time.Second)
+		c.reachAll(20 * time.Second)
 		a.IP(f.in("route replace 10.244.2.0/24 via 192.168.50.2")) // flannel's
 		a.IP(f.in("route replace 10.244.3.0/24 via 192.168.50.2")) // not the way to node 3: somebody else's idea
 		ping := a.pod.StartPing(nstest.Ping{Dst: c.nodes[1].podAddrs()[0].Addr()})
