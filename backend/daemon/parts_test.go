@@ -198,6 +198,14 @@ func TestTheRulesFollowFlagsAndCluster(t *testing.T) {
 	}
 }
 
+func TestUnderAntiSpoofTheRulesKnowThePeersPods(t *testing.T) {
+	got := (&rules{cfg: Config{Traffic: Traffic{AntiSpoof: true}}}).config(planned(t)).Inner
+	want := traffic.Inner{Devices: []string{"flannel.1"}, Ranges: [2][]netip.Prefix{{netip.MustParsePrefix("10.244.2.0/24")}}}
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestTheRulesKnowByWhichPortsPeersSendWireGuard(t *testing.T) {
 	for mode, want := range map[string]uint16{subnet.ModeSeparate: 51820, subnet.ModeAuto: 51820} {
 		a := planned(t)

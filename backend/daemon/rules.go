@@ -56,10 +56,7 @@ func (r *rules) config(a *applied) traffic.Config {
 		Masquerade: t.Masquerade, RandomFully: t.RandomFully, Exclude: slices.Clone(t.Exclude),
 		Forward: t.Forward, ForwardPlace: traffic.Place(t.ForwardPlace), Port: a.vxlanPort(), Mixed: a.Former, AntiSpoof: t.AntiSpoof,
 	}
-	for name, l := range a.Plan.Want.Links {
-		if l.Kind != kernel.KindWireGuard { // which knows by itself who may send what
-			c.Inner.Devices = append(c.Inner.Devices, name)
-		}
+	for _, l := range a.Plan.Want.Links {
 		c.IPIP = c.IPIP || l.Kind == kernel.KindIPIP || l.Kind == kernel.KindIP6Tnl
 		for _, f := range subnet.Families() {
 			if port := a.Net.WireGuard.Conf.Port(f); l.Kind == kernel.KindWireGuard && a.uses(f) {
@@ -83,17 +80,34 @@ func (r *rules) config(a *applied) traffic.Config {
 			}
 			if e := p.Endpoints[f]; e.PublicIP.IsValid() && (port != 0 || p.Speaks(subnet.IPIP)) {
 				c.Peers = append(c.Peers, netip.AddrPortFrom(e.PublicIP, port))
-				if e.PodCIDR.IsValid() {
-					c.Inner.Ranges[f] = append(c.Inner.Ranges[f], e.PodCIDR)
-				}
 			}
 		}
 	}
-	slices.Sort(c.Inner.Devices)
+	if t.AntiSpoof {
+		c.Inner = innerOf(a)
+	}
 	if t.ExcludeNodes {
 		for _, addr := range a.Snapshot.NodeAddrs {
 			c.Exclude = append(c.Exclude, netip.PrefixFrom(addr, addr.BitLen()))
 		}
 	}
 	return c
+}
+
+// innerOf are the tunnels that have no keys, and whose pods may be heard through them. WireGuard knows that by itself.
+func innerOf(a *applied) (out traffic.Inner) {
+	for name, l := range a.Plan.Want.Links {
+		if l.Kind != kernel.KindWireGuard {
+			out.Devices = append(out.Devices, name)
+		}
+	}
+	slices.Sort(out.Devices)
+	for _, f := range subnet.Families() {
+		for _, p := range a.Snapshot.Peers {
+			if pods := p.Endpoints[f].PodCIDR; pods.IsValid() && (p.Speaks(subnet.VXLAN) || p.Speaks(subnet.IPIP)) {
+				out.Ranges[f] = append(out.Ranges[f], pods)
+			}
+		}
+	}
+	return out
 }
