@@ -2,6 +2,7 @@ package ask
 
 import (
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -77,6 +78,47 @@ func TestATraceNamesThePolicyThatDecides(t *testing.T) {
 	}
 	if _, err := find(w, "--to", "shop/none"); err == nil || !strings.Contains(err.Error(), `--to="shop/none"`) {
 		t.Errorf("a pod that is not there: %v", err)
+	}
+}
+
+func TestATraceKnowsThatANodeReachesItsOwnPods(t *testing.T) { // N-11, N-21
+	w := shop(t)
+	w.Policies[0].Isolates[policy.Egress] = true
+	w.Pods = append(w.Pods, &policy.Pod{Namespace: "shop", Name: "agent", UID: "a", Local: true, HostNetwork: true, Phase: policy.Running})
+	node := netip.MustParseAddr("192.168.0.1")
+	say := func(from, to string) (string, bool) {
+		a, err := find(w, "--from", from)
+		b, err2 := find(w, "--to", to)
+		if err != nil || err2 != nil {
+			t.Fatal(err, err2)
+		}
+		var out strings.Builder
+		denied := traced{world: w, from: a, to: b, flows: between(a, b, policy.TCP, 80), own: map[netip.Addr]bool{node: true}}.print(&out)
+		return out.String(), denied
+	}
+	for _, c := range []struct {
+		from, to string
+		denied   bool
+		want     string
+	}{
+		{"192.168.0.1", "shop/db", false, "allowed: the node reaches its own pods, whatever policies say"},
+		{"::ffff:192.168.0.1", "::ffff:10.244.1.2", false, "to shop/db (10.244.1.2)"},
+		{"shop/db", "192.168.0.1", false, "only ClusterNetworkPolicies have a say over what a pod sends its own node"},
+		{"192.168.0.2", "shop/db", true, "denied: isolated by shop/db"},
+		{"shop/db", "192.168.0.2", true, "denied: isolated by shop/db"},
+	} {
+		if text, denied := say(c.from, c.to); denied != c.denied || !strings.Contains(text, c.want) {
+			t.Errorf("%s to %s: denied %v; want %v and %q\n%s", c.from, c.to, denied, c.denied, c.want, text)
+		}
+	}
+	w.Pods[1].Local = false
+	if text, denied := say("192.168.0.2", "shop/db"); !denied || !strings.Contains(text, "unless 192.168.0.2 is the node of shop/db, which reaches its own pods whatever policies say") {
+		t.Errorf("the node of a pod that is elsewhere:\n%s", text)
+	}
+	for _, text := range []string{"shop/agent", "fe80::1%eth0"} {
+		if e, err := find(w, "--from", text); err == nil || !strings.Contains(err.Error(), "--from="+strconv.Quote(text)) {
+			t.Errorf("%s is found: %+v %v", text, e, err)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package ask
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weft-cni/weft/backend/netfilter"
 	"github.com/weft-cni/weft/backend/policy"
 	"github.com/weft-cni/weft/subnet"
 )
@@ -47,12 +49,14 @@ func Trace(ctx context.Context, o Options, q Question) error {
 	if len(flows) == 0 {
 		return fmt.Errorf("%s and %s have no addresses of one family", q.From, q.To)
 	}
-	denied := traced{world: c.world, from: from, to: to, flows: flows}.print(o.Out)
+	own, err := netfilter.Host{}.Addresses()
+	if err != nil {
+		return err
+	}
+	denied := traced{world: c.world, from: from, to: to, flows: flows, own: own}.print(o.Out)
 	for _, e := range []end{from, to} {
 		switch {
 		case e.pod == nil:
-		case e.pod.HostNetwork:
-			_, _ = fmt.Fprintf(o.Out, "%s uses its node's network: no policy selects it, and to others it is its node\n", e.name)
 		case e.pod.Local:
 			text, err := kernel(ctx, c.world)
 			if err != nil {
@@ -79,15 +83,23 @@ type end struct {
 // find finds the pod of a name, or whose address it is.
 func find(w policy.World, flag, name string) (end, error) {
 	addr, err := netip.ParseAddr(name)
+	if addr = addr.Unmap(); addr.Zone() != "" {
+		return end{}, fmt.Errorf("%s=%q: policies know no address of one link", flag, name)
+	}
 	for _, p := range w.Pods {
 		byName := p.Namespace+"/"+p.Name == name
 		byAddr := err == nil && !p.HostNetwork && p.Phase != policy.Finished && slices.Contains(p.Addrs[:], addr)
-		if byName || byAddr {
+		switch {
+		case byName && p.HostNetwork:
+			return end{}, fmt.Errorf("%s=%q: this pod uses its node's network: no policy selects it, and to others it is its node; ask about the node's address", flag, name)
+		case byName && p.Phase == policy.Finished:
+			return end{}, fmt.Errorf("%s=%q: this pod has ended: no policy selects it, and its address may be another pod's", flag, name)
+		case byName || byAddr:
 			return end{name: p.Namespace + "/" + p.Name, pod: p, addrs: p.Addrs}, nil
 		}
 	}
 	if err != nil {
-		return end{}, fmt.Errorf("%s=%q: no pod of that name (namespace/pod), and no IP address", flag, name)
+		return end{}, fmt.Errorf("%s=%q: no IP address, and no pod of that name (namespace/pod) that runs with an address of its own", flag, name)
 	}
 	e := end{name: name}
 	e.addrs[subnet.FamilyOf(addr)] = addr
@@ -111,6 +123,7 @@ type traced struct {
 	world    policy.World
 	from, to end
 	flows    []policy.Flow
+	own      map[netip.Addr]bool // this node's addresses
 }
 
 // print prints what becomes of it, and tells whether it is denied in one family. Both ends are taken for local, since each
@@ -118,14 +131,14 @@ type traced struct {
 func (t traced) print(out io.Writer) (denied bool) {
 	rules := policy.Compile(withLocal(t.world, t.from.pod, t.to.pod), policy.Config{})
 	for _, f := range t.flows {
-		v := rules.Judge(f)
+		v, node := t.judge(rules, f)
 		verdict := "allowed"
 		if !v.Allowed {
 			verdict, denied = "DENIED", true
 		}
 		_, _ = fmt.Fprintf(out, "%s: %s (%s) to %s (%s), %d/%s\n", verdict, t.from.name, f.Src, t.to.name, f.Dst, f.DstPort, f.Proto)
 		if len(v.Steps) == 0 {
-			_, _ = fmt.Fprintln(out, "  no policy has a say over either end")
+			_, _ = fmt.Fprintln(out, "  "+cmp.Or(node, "no policy has a say over either end"))
 		}
 		for _, s := range v.Steps {
 			word := "allowed"
@@ -135,7 +148,21 @@ func (t traced) print(out io.Writer) (denied bool) {
 			_, _ = fmt.Fprintf(out, "  %-7s %s: %s\n", s.Direction, word, s.Why)
 		}
 	}
+	if to := t.to.pod; denied && t.from.pod == nil && to != nil && !to.Local {
+		_, _ = fmt.Fprintf(out, "  unless %s is the node of %s, which reaches its own pods whatever policies say\n", t.from.name, t.to.name)
+	}
 	return denied
+}
+
+// judge judges a flow as the kernel does, which makes a difference between this node and others. Node says how.
+func (t traced) judge(rules policy.Ruleset, f policy.Flow) (v policy.Verdict, node string) {
+	switch {
+	case t.own[f.Src] && t.to.pod != nil && t.to.pod.Local:
+		return policy.Verdict{Allowed: true}, "allowed: the node reaches its own pods, whatever policies say"
+	case t.own[f.Dst] && t.from.pod != nil && t.from.pod.Local:
+		return rules.JudgeToNode(f), "only ClusterNetworkPolicies have a say over what a pod sends its own node"
+	}
+	return rules.Judge(f), ""
 }
 
 // withLocal is the World of a node that has these pods and no others.
