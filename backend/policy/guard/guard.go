@@ -24,6 +24,7 @@
 package guard
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -140,6 +141,9 @@ func (g *Guard) begin(pods Pods) error {
 func (g *Guard) change(list []nl.NFTMessage, done func()) error {
 	if err := g.conn.Change(list...); err != nil {
 		g.Close()
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) { // what the kernel says when it lacks an expression, and not which
+			err = fmt.Errorf("%w (does the kernel have nft_chain_nat, nft_ct, nft_fib_inet?)", err)
+		}
 		return fmt.Errorf("write table inet %s: %w", TableName, err)
 	}
 	done()
