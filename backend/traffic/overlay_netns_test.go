@@ -180,12 +180,25 @@ func TestX02OnlyAnnouncedPeersMayEncapsulate(t *testing.T) {
 			}
 			return nil
 		})
+		everybody := map[subnet.Family]string{subnet.IPv4: "224.0.0.1", subnet.IPv6: "ff02::1"}[f.Family]
+		before := arrived()
+		nstest.Eventually(t, 20*time.Second, func() error {
+			w.outside.Bridge(f.in("fdb replace 02:00:00:00:00:01 dev evil dst ") + everybody + " via eth0")
+			intrude()
+			if arrived() == before {
+				return fmt.Errorf("what is sent to all hosts does not arrive without anti-spoofing: the test shows nothing")
+			}
+			return nil
+		})
 		c.AntiSpoof = true
 		c.Peers = []netip.AddrPort{f.at("192.168.50.2:4789")}
 		sync(t, m, c)
-		before := arrived()
-		for range 5 {
-			intrude()
+		before = arrived()
+		for _, to := range []string{everybody + " via eth0", f.in("192.168.50.1")} {
+			w.outside.Bridge(f.in("fdb replace 02:00:00:00:00:01 dev evil dst ") + to)
+			for range 5 {
+				intrude()
+			}
 		}
 		if !w.arrives("pod-b", podA) { // a peer passes, and its answer comes after whatever the intruder sent
 			t.Error("a peer is shut out")

@@ -80,14 +80,15 @@ func masquerade(c Config) []Rule {
 }
 
 // inbound judges the overlay's own packets as they arrive. Port first: it is the cheapest test, and almost nothing passes it.
-// The destination must be this host: a pod may talk VXLAN to the outside, and that is not ours to touch.
+// The destination must be this host: a pod may talk VXLAN to the outside, and that is not ours to touch. A device hears as well
+// what is sent to all hosts of a link, by multicast or broadcast.
 func inbound(c Config) []Rule {
-	const here = " fib daddr type local "
+	const here, hears = " fib daddr type local ", " fib daddr type != unicast "
 	var rules []Rule
 	for _, f := range families() {
 		if c.AntiSpoof && c.IPIP && c.enabled(f.Family) {
 			rules = append(rules, Rule{
-				"meta nfproto " + f.NFProto + " meta l4proto " + f.IPInIP + here + f.Proto + " saddr != @peers-" + f.Set + " drop",
+				"meta nfproto " + f.NFProto + " meta l4proto " + f.IPInIP + hears + f.Proto + " saddr != @peers-" + f.Set + " drop",
 				"only announced peers may encapsulate",
 			})
 		}
@@ -98,7 +99,7 @@ func inbound(c Config) []Rule {
 	for _, f := range families() {
 		if c.AntiSpoof && c.enabled(f.Family) {
 			rules = append(rules, Rule{
-				udp(append(c.former(), c.Port)) + here + f.Proto + " saddr != @peers-" + f.Set + " drop",
+				udp(append(c.former(), c.Port)) + hears + f.Proto + " saddr != @peers-" + f.Set + " drop",
 				"only announced peers may encapsulate",
 			})
 		}

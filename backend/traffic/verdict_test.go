@@ -178,6 +178,8 @@ func step(t *testing.T, fake *knftables.Fake, rule string, p packet) (match bool
 		return w[2] == p.dport, skip(3), true
 	case strings.HasPrefix(rule, "fib daddr type local"):
 		return p.local, skip(4), true
+	case strings.HasPrefix(rule, "fib daddr type != unicast"):
+		return p.local, skip(5), true
 	}
 	t.Fatalf("the tracer does not know %q", rule)
 	return false, "", false
