@@ -198,6 +198,26 @@ func TestTheRulesFollowFlagsAndCluster(t *testing.T) {
 	}
 }
 
+func TestTheBridgedPodsAreKnownBeforeThePlaneIs(t *testing.T) { // N-17, N-19
+	dir := t.TempDir()
+	d := &daemon{cfg: Config{Paths: Paths{SubnetFile: filepath.Join(dir, "subnet.env"), NetConf: filepath.Join(dir, "net-conf.json")}}, plane: &plane{}}
+	if got := d.bridged(); got != [2]netip.Prefix{} {
+		t.Errorf("without subnet.env: %v", got)
+	}
+	env := "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n"
+	if err := os.WriteFile(d.cfg.Paths.SubnetFile, []byte(env), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	want := [2]netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}
+	if got := d.bridged(); got != want {
+		t.Errorf("by subnet.env: %v", got)
+	}
+	d.plane.applied.Store(&applied{Snapshot: subnet.Snapshot{Self: subnet.Self{PodCIDRs: [2]netip.Prefix{netip.MustParsePrefix("10.244.9.0/24")}}}})
+	if got := d.bridged(); got[0].String() != "10.244.9.0/24" {
+		t.Errorf("by the plane: %v", got)
+	}
+}
+
 func TestUnderAntiSpoofTheRulesKnowThePeersPods(t *testing.T) {
 	got := (&rules{cfg: Config{Traffic: Traffic{AntiSpoof: true}}}).config(planned(t)).Inner
 	want := traffic.Inner{Devices: []string{"flannel.1"}, Ranges: [2][]netip.Prefix{{netip.MustParsePrefix("10.244.2.0/24")}}}

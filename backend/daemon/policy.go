@@ -98,12 +98,17 @@ func (d *daemon) warner(events *kube.Events) func(context.Context, string, strin
 	}
 }
 
-// bridged are the pods that share a bridge on this node, once it is known which range they have.
+// bridged are the pods that share a bridge on this node. An agent that has only just started knows their range by what the last
+// one told the CNI plugin.
 func (d *daemon) bridged() (pods [2]netip.Prefix) {
-	if a := d.plane.applied.Load(); a != nil && bridges(d.cfg.Paths.CNITemplate()) {
-		pods = a.Snapshot.Self.PodCIDRs
+	if !bridges(d.cfg.Paths.CNITemplate()) {
+		return pods
 	}
-	return pods
+	if a := d.plane.applied.Load(); a != nil {
+		return a.Snapshot.Self.PodCIDRs
+	}
+	env, _ := subnet.LoadEnv(d.cfg.Paths.SubnetFile) // a node without has no pods yet
+	return env.Subnets
 }
 
 // sync is one round: new pods are held while there are policies, the rules follow the World, and who is in it is let go.
