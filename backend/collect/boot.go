@@ -38,10 +38,7 @@ func readBoot(opts Options) (boot, error) {
 	if b.start, err = bootTime(opts.Proc); err != nil {
 		return b, err
 	}
-	last, err := readSaved(opts.State)
-	if err != nil {
-		return b, err
-	}
+	last, _ := readSaved(opts.State) // what cannot be read is none, and remember tells of it: addresses have to come free all the same
 	b.newBoot = last.BootID != "" && last.BootID != b.now.BootID
 	b.newCluster = last.ClusterID != "" && b.now.ClusterID != "" && last.ClusterID != b.now.ClusterID
 	if b.now.ClusterID == "" {

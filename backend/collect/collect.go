@@ -122,11 +122,10 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 	}
 	p := decide(seen)
 	report, err := p.apply(ctx, opts)
-	if err != nil {
-		return report, err
-	}
-	if report.Gateways, err = opts.Kernel.PruneBridge(opts.Bridge, opts.gateways(), seen.pods); err != nil {
-		return report, err
+	var pruneErr error
+	report.Gateways, pruneErr = opts.Kernel.PruneBridge(opts.Bridge, opts.gateways(), seen.pods)
+	if err := errors.Join(err, pruneErr); err != nil {
+		return report, err // the boot is not remembered: what is left of the one before is tried again as such
 	}
 	return report, boot.remember(opts)
 }

@@ -321,7 +321,6 @@ func TestAPassThatCannotLookSaysSo(t *testing.T) {
 		"no kernel":            {func(o *Options) { o.Kernel = nil }, "no kernel"},
 		"blind":                {func(o *Options) { o.Kernel = failing{n, broken} }, "see living pods: no netlink"},
 		"no proc":              {func(o *Options) { o.Proc = "/nonexistent" }, "boot's number"},
-		"state is dir":         {func(o *Options) { o.State = t.TempDir() }, "what the last pass left"},
 		"records is no folder": {func(o *Options) { o.Records = n.Proc + "/stat" }, "list"},
 		"results is no folder": {func(o *Options) { o.Results = n.Proc + "/stat" }, "list"},
 	} {
@@ -354,5 +353,48 @@ func TestAStateFileThatIsBrokenCountsAsNone(t *testing.T) {
 	n.pass()
 	if len(n.left()) != 1 {
 		t.Error("a first pass took a file for one of an earlier boot")
+	}
+}
+
+func TestC08AFolderInThePlaceOfTheStateIsNamedAndKeepsNoAddress(t *testing.T) {
+	n := newNode(t)
+	n.write(n.State+"/here", "", 0)
+	n.reserve("10.244.1.2", "a", time.Hour)
+	_, err := Run(context.Background(), n.Options)
+	if want := "remember this pass: write " + n.State + ": "; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "rm -r "+n.State) {
+		t.Errorf("got %v, want ... %q and the cure", err, want)
+	}
+	if len(n.left()) != 0 {
+		t.Errorf("left %v", n.left())
+	}
+}
+
+func TestC10AReservationThatCannotBePutBackKeepsNothingElse(t *testing.T) {
+	n := newNode(t)
+	n.write(n.Networks+"/cbr0/.reserve.tmp/here", "", 0)
+	n.live("nb", "10.244.1.9")
+	n.reserve("10.244.1.2", "a", time.Hour)
+	n.result("a", "10.244.1.2", "/run/netns/na", 2*time.Hour)
+	r, err := Run(context.Background(), n.Options)
+	if err == nil || !strings.Contains(err.Error(), "reserve 10.244.1.9: ") {
+		t.Errorf("got %v, want it to name the address", err)
+	}
+	if len(r.Freed) != 1 || len(r.Results) != 1 || len(n.left()) != 0 || len(n.asked) == 0 {
+		t.Errorf("%+v, left %v", r, n.left())
+	}
+}
+
+func TestC08AReservationThatCannotBeRemovedKeepsNoOther(t *testing.T) {
+	n := newNode(t)
+	for _, addr := range []string{"10.244.1.2", "10.244.1.3", "10.244.1.4"} {
+		n.reserve(addr, "id"+addr[9:], time.Hour)
+	}
+	n.immutable(n.Networks + "/cbr0/10.244.1.3")
+	r, err := Run(context.Background(), n.Options)
+	if err == nil || !strings.Contains(err.Error(), "free 10.244.1.3: ") || !strings.Contains(err.Error(), "chattr -i "+n.Networks+"/cbr0/10.244.1.3") {
+		t.Errorf("got %v, want it to name the address and the cure", err)
+	}
+	if len(r.Freed) != 2 || len(n.left()) != 1 {
+		t.Errorf("freed %v, left %v, want 10.244.1.3 alone to stand", r.Freed, n.left())
 	}
 }

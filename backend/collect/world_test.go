@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/subnet/ipam"
 )
@@ -127,3 +129,17 @@ func files(dir string) []string {
 }
 
 func ownerA() ipam.Owner { return ipam.Owner{ContainerID: "a", IfName: "eth0"} }
+
+// immutable makes a file one that nobody can remove, which not every file system and user can.
+func (n *node) immutable(path string) {
+	n.Helper()
+	f, err := os.Open(path)
+	n.must(err)
+	n.Cleanup(func() {
+		_ = unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, 0)
+		_ = f.Close()
+	})
+	if err := unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, unix.STATX_ATTR_IMMUTABLE); err != nil {
+		n.Skipf("make %s immutable: %v", path, err)
+	}
+}
