@@ -112,7 +112,7 @@ func TestC03NoCutOfSubnetEnvIsMoreThanAnError(t *testing.T) {
 		if err := os.WriteFile(path, []byte(whole[:i]), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := loadEnv(path); err == nil && i < strings.Index(whole, "true") {
+		if n, err := loadEnv(path); err == nil && i < len(whole)-1 { // without its last line feed it is whole
 			t.Errorf("cut at %d: %+v", i, n)
 		} else if err != nil && !strings.HasPrefix(err.Error(), "failed to load flannel 'subnet.env' file: ") {
 			t.Errorf("cut at %d: %v", i, err)

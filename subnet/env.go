@@ -135,6 +135,11 @@ func (e *Env) set(key, value string) (bool, error) {
 		e.MTU = int(n)
 		return true, nil
 	case envIPMasq:
+		for _, word := range []string{"true", "false"} {
+			if value != word && strings.HasPrefix(word, value) { // of all values, the one whose beginning could be taken for a value
+				return true, fmt.Errorf("%q is cut short: want true or false", value)
+			}
+		}
 		e.IPMasq = value == "true"
 		return true, nil
 	}

@@ -75,6 +75,8 @@ func TestParseEnvNamesTheLineOfEachProblem(t *testing.T) {
 		"FLANNEL_IPV6_NETWORK=10.0.0.0/8":                  `line 1: FLANNEL_IPV6_NETWORK: "10.0.0.0/8" is not an IPv6 CIDR`,
 		"FLANNEL_SUBNET=10.1.0.1/24,10.2.0.1/24":           `line 1: FLANNEL_SUBNET: "10.1.0.1/24,10.2.0.1/24" holds 2 subnets: a node has one`,
 		"FLANNEL_MTU=-50":                                  `line 1: FLANNEL_MTU: "-50" is not an MTU: want 0 to 65535`,
+		"FLANNEL_IPMASQ=tru":                               `line 1: FLANNEL_IPMASQ: "tru" is cut short: want true or false`,
+		"FLANNEL_IPMASQ=f\n":                               `line 1: FLANNEL_IPMASQ: "f" is cut short: want true or false`,
 		"FLANNEL_MTU=70000\nx":                             "line 1: FLANNEL_MTU: \"70000\" is not an MTU: want 0 to 65535\nline 2: \"x\" has no '=': write KEY=value",
 		"foo=bar":                                          "is missing FLANNEL_NETWORK, FLANNEL_IPV6_NETWORK, FLANNEL_SUBNET, FLANNEL_IPV6_SUBNET, FLANNEL_MTU, FLANNEL_IPMASQ",
 		"FLANNEL_IPV6_NETWORK=fd00::/56\nFLANNEL_MTU=1400": "is missing FLANNEL_SUBNET, FLANNEL_IPV6_SUBNET, FLANNEL_IPMASQ",
