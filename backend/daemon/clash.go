@@ -26,7 +26,7 @@ func (p *plane) shared(u underlay.Underlay, s subnet.Snapshot) error {
 	if p.cfg.Iface.AllowShared {
 		return nil
 	}
-	return underlay.Duplicate(u.Announced, s)
+	return underlay.Duplicate(u, s)
 }
 
 // overlaps tells of devices of the host inside the pod network.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/weft-cni/weft/backend/kernel"
 )
@@ -45,7 +46,7 @@ func candidates(opt Options) []candidate {
 		return append(list, candidate{"default route", besides(foreign)})
 	}
 	if public, source := opt.public(); public.IsValid() {
-		return []candidate{{fmt.Sprintf("%s %s", source, public), byPublic(public)}}
+		return []candidate{{fmt.Sprintf("%s %s", strings.TrimPrefix(source, annotation), public), byPublic(public)}}
 	}
 	if opt.From == FromInternalIP {
 		return []candidate{{"--iface-from=" + FromInternalIP, byInternalIP}}

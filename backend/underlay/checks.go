@@ -17,18 +17,22 @@ var ErrOverlap = errors.New("pod network overlaps a local network")
 // Duplicate reports the peers that announce the address that we are about to announce, as machines do that were
 // cloned with one address on their first interface: packets for it come to us, or ours go to them. The error wraps
 // subnet.ErrAddressTaken.
-func Duplicate(announced netip.Addr, s subnet.Snapshot) error {
+func Duplicate(u Underlay, s subnet.Snapshot) error {
 	var names []string
 	for _, p := range s.Peers {
-		if slices.ContainsFunc(p.Endpoints[:], func(e subnet.Endpoint) bool { return e.PublicIP == announced }) {
+		if slices.ContainsFunc(p.Endpoints[:], func(e subnet.Endpoint) bool { return e.PublicIP == u.Announced }) {
 			names = append(names, p.Name)
 		}
 	}
-	if len(names) == 0 || !announced.IsValid() {
+	if len(names) == 0 || !u.Announced.IsValid() {
 		return nil
 	}
-	return fmt.Errorf("announce %s: already announced by %s; choose another address with --iface or --iface-from=%s: %w",
-		announced, strings.Join(names, ", "), FromInternalIP, subnet.ErrAddressTaken)
+	cure := "choose another address with --iface or --iface-from=" + FromInternalIP
+	if u.Source != "" {
+		cure = "change " + u.Source
+	}
+	return fmt.Errorf("announce %s: already announced by %s; %s, or go on with --allow-shared-public-ip: %w",
+		u.Announced, strings.Join(names, ", "), cure, subnet.ErrAddressTaken)
 }
 
 // Overlaps reports the devices, other than the overlay's own and the bridge of the pods, that have an address or a

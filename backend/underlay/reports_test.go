@@ -22,21 +22,49 @@ func TestI01ASharedAddressIsFoundAndTheInternalIPAvoidsIt(t *testing.T) {
 		{Name: "n3", Endpoints: [2]subnet.Endpoint{{PublicIP: ip("10.0.2.15")}, {PublicIP: ip("fd00::3")}}},
 		{Name: "n4", Endpoints: [2]subnet.Endpoint{{PublicIP: ip("10.0.2.16")}}},
 	}}
-	err = Duplicate(first.Announced, peers)
+	err = Duplicate(first, peers)
 	want := "announce 10.0.2.15: already announced by n2, n3; choose another address with --iface or " +
-		"--iface-from=internal-ip: address announced twice"
+		"--iface-from=internal-ip, or go on with --allow-shared-public-ip: address announced twice"
 	if err == nil || !errors.Is(err, subnet.ErrAddressTaken) || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	cured, err := Pick(Options{From: FromInternalIP, InternalIP: ip("192.168.0.11")}, h)
-	if err != nil || Duplicate(cured.Announced, peers) != nil {
+	if err != nil || Duplicate(cured, peers) != nil {
 		t.Errorf("picked %v, %v: still a duplicate", cured.Announced, err)
 	}
-	if err := Duplicate(ip("fd00::3"), peers); !errors.Is(err, subnet.ErrAddressTaken) {
+	if err := Duplicate(Underlay{Announced: ip("fd00::3")}, peers); !errors.Is(err, subnet.ErrAddressTaken) {
 		t.Errorf("IPv6 duplicate: %v", err)
 	}
-	if err := Duplicate(netip.Addr{}, peers); err != nil {
+	if err := Duplicate(Underlay{}, peers); err != nil {
 		t.Errorf("no address is no duplicate: %v", err)
+	}
+}
+
+// Neither --iface nor the InternalIP changes what the operator wrote.
+func TestI01ASharedAddressThatTheOperatorGaveIsCuredWhereHeGaveIt(t *testing.T) {
+	peers := subnet.Snapshot{Peers: []subnet.Peer{
+		{Name: "n2", Endpoints: [2]subnet.Endpoint{{PublicIP: ip("203.0.113.7")}, {PublicIP: ip("2001:db8::7")}}},
+	}}
+	for want, opt := range map[string]Options{
+		"change --public-ip":                               {Iface: []string{"eth0"}, PublicIP: ip("203.0.113.7")},
+		"change the Node's annotation node-public-ip":      {Iface: []string{"eth0"}, NodePublicIP: ip("203.0.113.7"), PublicIP: ip("203.0.113.9")},
+		"change the Node's annotation public-ip-overwrite": {Overwrite: ip("203.0.113.7"), PublicIP: ip("10.0.2.15")},
+	} {
+		u, err := Pick(opt, host(t, twoNICs))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = "announce 203.0.113.7: already announced by n2; " + want + ", or go on with --allow-shared-public-ip: address announced twice"
+		if err := Duplicate(u, peers); err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+	u, err := Pick(Options{Family: v6, Overwrite: ip("2001:db8::7")}, host(t, "link eth0\naddr eth0 fd00::b/64\nroute default6 via fe80::1 dev eth0\n"))
+	if err := Duplicate(u, peers); err == nil || !strings.Contains(err.Error(), "change the Node's annotation public-ipv6-overwrite,") {
+		t.Errorf("%v, for %+v", err, u)
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }
 
@@ -345,7 +373,7 @@ func TestI12AnAddressOfOneFamilySettlesTheInterfaceForTheOther(t *testing.T) {
 		"a link-local address": {Options{Family: v6, Iface: []string{"fe80::2"}}, apart,
 			`error: pick the IPv6 underlay: --iface=fe80::2: "fe80::2" is not an address that other nodes can send to: the options need a change`},
 		"a link-local public address": {Options{Family: v6, PublicIP: ip("fe80::2")}, apart,
-			`error: pick the IPv6 underlay: --public-ip: "fe80::2" is not an address that other nodes can send to: the options need a change`},
+			`error: pick the IPv6 underlay: --public-ipv6: "fe80::2" is not an address that other nodes can send to: the options need a change`},
 		"a name with a link-local address alone": {Options{Family: v6, Iface: []string{"eth2"}}, apart + "addr eth2 fe80::3/64",
 			"error: pick the IPv6 underlay: --iface=eth2: eth2 has no IPv6 address but the link-local fe80::3, which means nothing to other nodes: give it a global or a unique local one" + yet},
 	} {

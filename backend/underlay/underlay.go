@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/claim"
 )
 
 // ErrNotYet means that nothing on the host matches the options now. A device or an address that comes later can
@@ -49,6 +50,7 @@ type Underlay struct {
 	Addr      netip.Addr // the tunnel's local address; always on the device
 	Public    netip.Addr // Addr, or the public address of the options: where other nodes reach us
 	Announced netip.Addr // Public, or the overwrite: what the Node's public-ip annotation says
+	Source    string     // the flag or the annotation that says what is announced; "" for Addr
 	Reason    string     // the choice and why, one line for the log
 	Warnings  []string   // what may make the choice wrong, one line each
 }
@@ -100,13 +102,14 @@ func (v view) underlay(c choice, against []string) Underlay {
 	u := Underlay{Link: c.link.Name, Index: c.link.Index, MTU: c.link.MTU, Addr: c.addr, Public: c.addr}
 	external := fmt.Sprintf("Defaulting external address to interface address (%s)", c.addr)
 	if public, source := v.opt.public(); public.IsValid() {
-		u.Public = public
-		external = fmt.Sprintf("Using %s as external address (%s)", public, source)
+		u.Public, u.Source = public, source
+		external = fmt.Sprintf("Using %s as external address (%s)", public, strings.TrimPrefix(source, annotation))
 	}
 	u.Announced = u.Public
 	if over := v.opt.Overwrite; over.IsValid() && subnet.FamilyOf(over) == v.opt.Family {
-		u.Announced = over
-		external += fmt.Sprintf(", announcing %s instead (public-ip-overwrite)", over)
+		key := claim.KeysOf(v.opt.Family).Overwrite
+		u.Announced, u.Source = over, annotation+key
+		external += fmt.Sprintf(", announcing %s instead (%s)", over, key)
 	}
 	u.Reason = fmt.Sprintf("Using interface with name %s and address %s (%s; MTU %d). %s",
 		u.Link, u.Addr, c.why, u.MTU, external)
@@ -125,12 +128,15 @@ func (v view) rulesWarning() string {
 		"(see ip rule; --iface settles the choice)", v.host.Rules)
 }
 
+// annotation begins what is said of a value that comes from the Node.
+const annotation = "the Node's annotation "
+
 // public is the public address of the options and where it comes from. The annotation replaces the flag.
 func (o Options) public() (netip.Addr, string) {
 	for _, p := range []struct {
 		addr   netip.Addr
 		source string
-	}{{o.NodePublicIP, "node-public-ip"}, {o.PublicIP, "--public-ip"}} {
+	}{{o.NodePublicIP, annotation + claim.KeysOf(o.Family).NodePublicIP}, {o.PublicIP, "--" + claim.KeysOf(o.Family).PublicIP}} {
 		if p.addr.IsValid() && subnet.FamilyOf(p.addr) == o.Family {
 			return p.addr, p.source
 		}
