@@ -2,11 +2,15 @@ package apiserver
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"syscall"
+	"testing"
 )
 
 // process is a child that dies with the test, even when the test is killed.
@@ -57,4 +61,22 @@ func (p *process) tail() string {
 		return err.Error()
 	}
 	return string(data[max(0, len(data)-3000):])
+}
+
+// freePort finds a TCP port that nobody listens on right now. It is below those that the kernel gives to whoever asks for any:
+// such a one could be somebody else's by the time a program has started.
+func freePort(t testing.TB) string {
+	t.Helper()
+	const first, many, tries = 20000, 12000, 100
+	var err error
+	for range tries {
+		port := strconv.Itoa(first + rand.N(many))
+		var l net.Listener
+		if l, err = net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+	t.Fatalf("find a free port: %v", err)
+	return ""
 }
