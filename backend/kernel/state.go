@@ -161,9 +161,9 @@ type RouteKey struct {
 	Metric int
 }
 
-// Route is the rest of a route. Link is a device of ours, or that of the underlay for a route past our devices. Ours is false for what Dump found on our device without our protocol number
-// (flannel's "proto boot"): Diff replaces or removes it. More is the number of further routes that Dump found on the
-// same key (ip route append), of whomever: the wanted one has none.
+// Route is the rest of a route. Link is a device of ours, or that of the underlay for a route past our devices. Ours is false for
+// what Dump found on our device without our protocol number (flannel's "proto boot"): Diff replaces or removes it. More is the
+// number of further routes that Dump found on the same key (ip route append), of whomever: the wanted one has none.
 type Route struct {
 	Link   string // empty for a route without a device
 	Via    netip.Addr

@@ -30,9 +30,9 @@ const (
 // Manager keeps the table of one network namespace as the World wants it.
 //
 // What the kernel holds is read when it may be another than what was written last: at the first Sync, after anybody else's
-// change to our table, after an error, and once a minute, or less often where it takes long. In between, Watch is trusted: each of our transactions signs itself
-// with a mark, so that a transaction on our table without it is known to be another's. Reading 100,000 elements costs half a
-// second; a pod that comes is a write of one element. Without Watch every Sync reads.
+// change to our table, after an error, and once a minute, or less often where it takes long. In between, Watch is trusted: each of
+// our transactions signs itself by an element of a set, so that one without it is known to be another's. Reading 100,000
+// elements costs half a second; a pod that comes is a write of one element. Without Watch every Sync reads.
 //
 // One goroutine at a time may call Sync, Check and Remove. Watch and Counters may be called beside them.
 type Manager struct {

@@ -12,7 +12,7 @@
 //   - all others wait: TCP tries again.
 //
 // Its chains are of nft's type nat, though they translate nothing: such a chain sees the first packet of each connection, and no
-// other packet pays for it. In the forward hook, behind the policies, it cost each packet a quarter of a microsecond.
+// other packet meets it.
 //
 // The mark is a bit of the packet's mark that the policies set on first packets of connections in the forward, output and input
 // hooks, and that the guard takes off before they leave. While no guard stands others see it. What passed is remembered in
