@@ -129,7 +129,7 @@ func dispatch(ctx context.Context, args, env []string, s streams) error {
 // softMemory is where the collector begins to spend more processor time than memory. Most of what the agent allocates are
 // objects that are cut to a twentieth as soon as they are decoded: in a cluster of 100,000 pods 70 MiB are kept, and
 // without the limit a busy machine's collector lets 270 MiB come together first.
-const softMemory = 160 << 20
+const softMemory = 190 << 20
 
 // limitMemory leaves alone what an administrator set with GOMEMLIMIT.
 func limitMemory() {

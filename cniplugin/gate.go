@@ -45,7 +45,7 @@ func (g *gate) hold(addrs []netip.Addr) error {
 	if !g.named {
 		return nil
 	}
-	g.note.Addrs, g.note.At = addrs, time.Now().UnixNano()
+	g.note.Addrs, g.note.At, g.note.Held = addrs, time.Now().UnixNano(), g.stands
 	if _, err := g.notes.Write(g.note); err != nil {
 		if g.stands {
 			return fail(types.ErrIOFailure, "%v", err)

@@ -39,6 +39,10 @@ func newMachine(t *testing.T) *machine {
 		PodCIDRs: w.ranges(), ClusterID: "c1", Kernel: conn,
 		Networks: w.file("networks"), Records: w.file("flannel"), Results: w.file("results"), State: w.file("weft/collect.json"), Proc: w.file("proc"),
 	}
+	m.until("the kernel is done with the pods of earlier tests", func() bool {
+		pods, err := conn.Pods("/run/netns")
+		return err == nil && len(pods.Spaces) == 0
+	})
 	return m
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/google/go-cmp/cmp"
 
@@ -26,7 +27,9 @@ import (
 
 // cni is libcni as a runtime links it, with the plugin as a process.
 func (w *world) cni() *libcni.CNIConfig {
-	return libcni.NewCNIConfigWithCacheDir([]string{w.bin}, w.dir, nil)
+	// What libcni makes for nil it makes at the first call, and a kubelet calls side by side.
+	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}
+	return libcni.NewCNIConfigWithCacheDir([]string{w.bin}, w.dir, exec)
 }
 
 // list is the stock chain in one version of the specification; "" leaves the version out.

@@ -128,7 +128,9 @@ func (p *policies) sync(ctx context.Context) error {
 	if !complete {
 		return p.waiting()
 	}
-	result, err := p.manager.Sync(ctx, w, policy.Config{Audit: audit, KeepEstablished: p.cfg.Policy.KeepEstablished, Bridged: p.bridged()})
+	result, err := p.manager.Sync(ctx, w, policy.Config{
+		Audit: audit, KeepEstablished: p.cfg.Policy.KeepEstablished, Bridged: p.bridged(), Held: p.gate.Held,
+	})
 	if err != nil {
 		return err
 	}

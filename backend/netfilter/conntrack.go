@@ -55,7 +55,7 @@ func (h Host) Connections(keep func(Connection) bool) ([]Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
+	defer hangUp(file)
 	var out []Connection
 	err = ask(file, request{kind: ctGet, flags: unix.NLM_F_DUMP}, func(m syscall.NetlinkMessage) error {
 		if c, ok := parseConnection(m.Data); ok && keep(c) {
@@ -92,7 +92,7 @@ func (h Host) Forget(list []Connection) error {
 	if err != nil {
 		return err
 	}
-	defer file.Close()
+	defer hangUp(file)
 	var errs []error
 	for _, c := range list {
 		if err := forget(file, c); err != nil {

@@ -34,6 +34,12 @@ func (h Host) open(groups uint32) (*os.File, error) {
 	return file, err
 }
 
+// hangUp closes a socket for questions, and does not wait: Linux keeps who closes one until it has freed what transactions of
+// nftables took away before, 10 ms or more.
+func hangUp(file *os.File) {
+	go func() { _ = file.Close() }() // nothing is buffered in it
+}
+
 // request is a netlink message for a netfilter subsystem.
 type request struct {
 	kind   uint16 // subsystem and message

@@ -15,7 +15,7 @@ func (h Host) Tables() (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
+	defer hangUp(file)
 	for try := 0; ; try++ {
 		names := map[string]bool{}
 		err := ask(file, request{kind: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETTABLE, flags: unix.NLM_F_DUMP}, func(m syscall.NetlinkMessage) error {

@@ -13,6 +13,10 @@ type Config struct {
 	Audit           bool // count what would be denied, and let it pass
 	KeepEstablished bool // judge a connection when it is set up, and never again
 
+	// Held tells of an address to and from which nothing passes until its rules are in force, and whose connections with an
+	// earlier pod are ended by whoever lets it go: to look for these in the kernel's table takes 10 ms. Compile does without.
+	Held func(netip.Addr) bool
+
 	// Bridged are the addresses of the pods on this node's bridge, by subnet.Family. Compile does without.
 	Bridged [2]netip.Prefix
 }

@@ -26,7 +26,7 @@ type cutting struct {
 const forgetCut = 10 * time.Minute
 
 // cut ends the connections that the rules do not allow, and lets those begin again that they do.
-func (m *Manager) cut(ctx context.Context, r Ruleset, d Difference) ([]string, error) {
+func (m *Manager) cut(ctx context.Context, r Ruleset, d Difference, held func(netip.Addr) bool) ([]string, error) {
 	if r.Empty() || !r.cuts() {
 		m.cutting = cutting{due: true}
 		return nil, nil
@@ -38,7 +38,7 @@ func (m *Manager) cut(ctx context.Context, r Ruleset, d Difference) ([]string, e
 		}
 		m.cutting.own = own
 	}
-	m.cutting.due = m.cutting.due || d.narrows
+	m.cutting.due = m.cutting.due || d.cuts(held)
 	if d.Empty() && !m.cutting.due {
 		return nil, nil
 	}

@@ -2,7 +2,9 @@ package policy
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Difference is what has to be done to make the table in the kernel equal to a Ruleset.
@@ -15,7 +17,8 @@ type Difference struct {
 	chains   []Chain  // new ones and those whose rules differ, whole
 	elements []change // of sets that stay
 	old      leftover
-	narrows  bool // something that was allowed may be no more
+	narrows  bool         // something that was allowed may be no more
+	narrowed []netip.Addr // the same, but only to and from these
 }
 
 // change is elements that a set lacks, or has too many.
@@ -125,7 +128,24 @@ func (d *Difference) diffElements(have, want Set) {
 		d.elements = append(d.elements, c)
 	}
 	// More peers allow more under NetworkPolicies, but a Deny may have the set too.
-	d.narrows = d.narrows || len(c.drop) > 0 || want.Kind == Verdicts && len(c.add) > 0 || want.denies
+	d.narrows = d.narrows || len(c.drop) > 0
+	if want.Kind != Verdicts && !want.denies {
+		return
+	}
+	for _, e := range c.add {
+		word, _, _ := strings.Cut(e, " ")
+		addr, err := netip.ParseAddr(word)
+		d.narrows = d.narrows || err != nil // a network
+		d.narrowed = append(d.narrowed, addr)
+	}
+}
+
+// less tells whether something that was allowed may be no more.
+func (d Difference) less() bool { return d.narrows || len(d.narrowed) > 0 }
+
+// cuts tells whether there may be connections that are no longer allowed. There are none of an address that is held.
+func (d Difference) cuts(held func(netip.Addr) bool) bool {
+	return d.narrows || slices.ContainsFunc(d.narrowed, func(a netip.Addr) bool { return held == nil || !held(a) })
 }
 
 // same tells in no time that a list is the very one that was written.
@@ -138,6 +158,7 @@ func (d *Difference) diffChains(have, want Ruleset) {
 	d.chains = missing
 	for _, c := range missing {
 		d.say("chain %s is missing", c.Name)
+		d.narrows = d.narrows || c.Hook != "" // what leads to another is a rule or an element that is new as well
 	}
 	for _, c := range extra {
 		d.say("chain %s is not wanted", c.Name)
@@ -149,12 +170,12 @@ func (d *Difference) diffChains(have, want Ruleset) {
 		case !ok:
 		case old.Hook != c.Hook:
 			d.replace(fmt.Sprintf("chain %s has the hook %q, not %q", c.Name, old.Hook, c.Hook))
-		case !slices.EqualFunc(old.Rules, c.Rules, func(a, b ChainRule) bool { return a.Comment() == b.Comment() }):
+		case !slices.EqualFunc(old.Rules, c.Rules, ChainRule.same):
 			d.say("chain %s has other rules than wanted", c.Name)
 			d.chains = append(d.chains, c)
+			d.narrows = true
 		}
 	}
-	d.narrows = d.narrows || len(d.chains) > 0
 }
 
 // keys finds what only one of two lists has. Both are sorted by name.

@@ -83,9 +83,9 @@ func (m *Manager) Sync(ctx context.Context, w World, c Config) (Result, error) {
 		return Result{}, err
 	}
 	d := difference(have, want, strange)
-	narrows := d.narrows
+	narrows := d.less()
 	if have.Empty() && len(strange) == 0 { // nothing passed with the guard's leave since somebody took the rules away
-		narrows = Diff(m.written, want).narrows
+		narrows = Diff(m.written, want).less()
 	}
 	var res Result
 	unguarded := m.narrow(want, c)
@@ -99,7 +99,7 @@ func (m *Manager) Sync(ctx context.Context, w World, c Config) (Result, error) {
 	m.latest.Store(&want)
 	res.Unguarded = errors.Join(unguarded, m.widen(want, c, narrows))
 	res.Tagged = m.tags.keep(ctx, m.host, m.tagsFor(want, c), m.watching.Load())
-	res.Cut, err = m.cut(ctx, want, d)
+	res.Cut, err = m.cut(ctx, want, d, c.Held)
 	return res, err
 }
 

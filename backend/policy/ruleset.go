@@ -109,6 +109,14 @@ func (r Ruleset) indexed() Ruleset {
 // commentMost is nft's limit on a comment.
 const commentMost = 127
 
+// same tells whether two rules are one in the kernel. Most comparisons are of what was made of the same policies before.
+func (r ChainRule) same(o ChainRule) bool {
+	if r.Text != "" && r.Text == o.Text && r.Why == o.Why && r.comment == o.comment {
+		return true
+	}
+	return r.Comment() == o.Comment()
+}
+
 // Comment is what the kernel keeps beside the rule: the reason, and a hash of the text, since the text that nft prints is
 // not the text that was written and so cannot be compared.
 func (r ChainRule) Comment() string {

@@ -39,7 +39,7 @@ func Hold(addrs []netip.Addr) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("hold %v: %w", addrs, err)
 	}
-	defer func() { go c.Close() }()
+	defer c.HangUp()
 	err = c.Change(messages(addrs, HeldSet, nl.NFTMessage{Kind: unix.NFT_MSG_NEWSETELEM, Flags: unix.NLM_F_CREATE | unix.NLM_F_EXCL})...)
 	if errors.Is(err, unix.EEXIST) {
 		// Held before, by a pod that is gone or by an earlier try: then it may be free, too.
@@ -60,14 +60,12 @@ func Hold(addrs []netip.Addr) (bool, error) {
 }
 
 // Free lets packets of addresses pass at once. Those that were not held are held from now on, and free.
-//
-// The socket is closed by the way: Linux keeps who closes one until it is done with what others have taken away before.
 func Free(addrs []netip.Addr) error {
 	c, err := nl.DialNFTables()
 	if err != nil {
 		return fmt.Errorf("free %v: %w", addrs, err)
 	}
-	defer c.Close()
+	defer c.HangUp()
 	add := nl.NFTMessage{Kind: unix.NFT_MSG_NEWSETELEM, Flags: unix.NLM_F_CREATE}
 	err = c.Change(append(messages(addrs, HeldSet, add), messages(addrs, FreeSet, add)...)...)
 	if err != nil && !missing(err) {
@@ -82,7 +80,7 @@ func Release(addrs []netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("release %v: %w", addrs, err)
 	}
-	defer c.Close()
+	defer c.HangUp()
 	del := nl.NFTMessage{Kind: unix.NFT_MSG_DELSETELEM}
 	for _, a := range addrs { // one by one: one that was held anew would keep the others in
 		one := []netip.Addr{a}

@@ -24,7 +24,8 @@ type Note struct {
 	Pod         string       `json:"pod"`
 	UID         string       `json:"uid"` // may be empty: not every runtime tells
 	Addrs       []netip.Addr `json:"addrs"`
-	At          int64        `json:"at"` // when it was written, in Unix nanoseconds: of two that name one address the later holds
+	At          int64        `json:"at"`             // when it was written, in Unix nanoseconds: of two that name one address the later holds
+	Held        bool         `json:"held,omitempty"` // the addresses are held before any interface has them
 }
 
 // What a note may be at most; a longer one is not ours.
@@ -112,7 +113,7 @@ func (n Note) Name() string { return n.ContainerID + "@" + n.IfName }
 
 // Equal compares.
 func (n Note) Equal(o Note) bool {
-	return n.Name() == o.Name() && n.At == o.At && n.Namespace == o.Namespace && n.Pod == o.Pod && n.UID == o.UID && slices.Equal(n.Addrs, o.Addrs)
+	return n.Name() == o.Name() && n.At == o.At && n.Namespace == o.Namespace && n.Pod == o.Pod && n.UID == o.UID && n.Held == o.Held && slices.Equal(n.Addrs, o.Addrs)
 }
 
 // The names beside subnet.env.

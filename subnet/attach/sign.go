@@ -55,7 +55,7 @@ func exists(table string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look for table %s: %w", table, err)
 	}
-	defer c.Close()
+	defer c.HangUp()
 	err = c.Ask(nl.NFTMessage{Kind: unix.NFT_MSG_GETTABLE, Attrs: nl.Text(unix.NFTA_TABLE_NAME, table)})
 	switch {
 	case err == nil:

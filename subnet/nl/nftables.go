@@ -27,6 +27,10 @@ func DialNFTables() (NFTables, error) {
 	return NFTables{c}, nil
 }
 
+// HangUp ends a conversation that nothing belongs to, and does not wait: Linux keeps who closes a netfilter socket until it has
+// freed what transactions took away before, whosoever, 10 ms or more.
+func (c NFTables) HangUp() { go c.Close() }
+
 // Ask sends a question; only whether it can be answered is of interest.
 func (c NFTables) Ask(m NFTMessage) error { return c.Do(m.request()) }
 

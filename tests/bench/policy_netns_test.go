@@ -58,7 +58,7 @@ func TestTheTableOfCostsOfPoliciesIsMade(t *testing.T) {
 		a = amount{
 			small:   crowd{pods: 1000, policies: 100, namespaces: 50, local: 10, selecting: 10, lane: l},
 			large:   crowd{pods: 100_000, policies: 10_000, namespaces: 5000, local: 110, selecting: 100, lane: l},
-			changes: 100, starts: 5, pods: 110, births: 30, rounds: 40,
+			changes: 100, starts: 5, pods: 110, births: 30, rounds: 150,
 		}
 	}
 	before := load()

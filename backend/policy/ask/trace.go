@@ -176,7 +176,7 @@ func withLocal(w policy.World, pods ...*policy.Pod) policy.World {
 			changed[i] = &c
 		}
 	}
-	w.Pods, w.Gated = changed, nil
+	w.Pods, w.Local, w.Gated = changed, nil, nil
 	return w
 }
 

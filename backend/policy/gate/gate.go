@@ -68,6 +68,7 @@ type Gate struct {
 	free    map[string]attach.Note // of these, the ones whose addresses are held no longer
 	judged  map[string]attach.Note // of these, the ones whose pods are in the World, with rules in the kernel
 	waiting map[string][]chan struct{}
+	fresh   *newcomers
 	swept   bool         // what an agent before us left in the sets has been looked through
 	old     []netip.Addr // free, and to be taken out of the sets
 }
@@ -79,7 +80,8 @@ func New(cfg Config) *Gate {
 		known: map[string]attach.Note{}, free: map[string]attach.Note{}, judged: map[string]attach.Note{}, waiting: map[string][]chan struct{}{},
 	}
 	g.notes, g.socket = attach.Paths(cfg.SubnetFile)
-	g.table = table{host: netfilter.Host{NetNS: cfg.NetNS}, wrap: cfg.Wrap, doubt: &atomic.Bool{}, heard: &atomic.Bool{}}
+	g.fresh = newNewcomers(netfilter.Host{NetNS: cfg.NetNS})
+	g.table = table{host: g.fresh.host, wrap: cfg.Wrap, doubt: &atomic.Bool{}, heard: &atomic.Bool{}}
 	return g
 }
 
@@ -115,8 +117,15 @@ func (g *Gate) Shut(ctx context.Context, shut bool) error {
 			return err
 		}
 	}
+	if made {
+		g.fresh.again()
+	}
 	return nil
 }
+
+// Held tells whether an address is held, and those are ended before it is let go that are left of connections with an
+// earlier pod.
+func (g *Gate) Held(a netip.Addr) bool { return g.fresh.has(a) }
 
 // Close ends what is kept up by this process. The table stays. It is not to be called beside Shut.
 func (g *Gate) Close() { g.table.takeDownSign() }
@@ -141,8 +150,18 @@ func (g *Gate) open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.shut, g.decided = false, true
+	g.fresh.reset()
 	for name := range g.waiting {
 		g.answer(name)
+	}
+}
+
+// learn takes a note. Only of one that comes while new pods are held, and after what an earlier agent left was looked through,
+// is it certain that nothing has passed since. The lock is held.
+func (g *Gate) learn(n attach.Note) {
+	g.known[n.Name()] = n
+	if n.Held && g.shut && g.swept {
+		g.fresh.add(n)
 	}
 }
 

@@ -58,6 +58,9 @@ func (g *Gate) judge(n attach.Note, in map[netip.Addr]bool) error {
 		return nil // the pod is gone, and its address may be the next one's already
 	}
 	if !done {
+		if err := g.fresh.end(); err != nil {
+			return err
+		}
 		if err := g.table.free(n.Addrs); err != nil {
 			return err
 		}
@@ -69,6 +72,7 @@ func (g *Gate) judge(n attach.Note, in map[netip.Addr]bool) error {
 	}
 	if !done {
 		g.free[n.Name()] = n
+		g.fresh.drop(n.Name())
 		g.release(n.Addrs)
 	}
 	if judged {
@@ -112,10 +116,7 @@ func inWorld(w policy.World) map[netip.Addr]bool {
 	for _, a := range w.Gated {
 		in[a] = false
 	}
-	for _, p := range w.Pods {
-		if !p.Local {
-			continue
-		}
+	for _, p := range w.OnThisNode() {
 		for _, a := range p.Addrs {
 			if _, gated := in[a]; a.IsValid() && !gated {
 				in[a] = true
@@ -189,7 +190,9 @@ func (g *Gate) ask(ctx context.Context, n attach.Note) error {
 		return nil
 	}
 	done := make(chan struct{})
-	g.known[n.Name()] = n // the note on disk is noticed a moment later
+	if old, there := g.known[n.Name()]; !there || !old.Equal(n) {
+		g.learn(n) // the note on disk is noticed a moment later
+	}
 	g.waiting[n.Name()] = append(g.waiting[n.Name()], done)
 	g.mu.Unlock()
 	g.poke()

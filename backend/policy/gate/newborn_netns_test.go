@@ -118,7 +118,7 @@ func (n *nursery) enforce() {
 		if !complete {
 			return errors.New("no World yet")
 		}
-		if _, err := manager.Sync(ctx, w, policy.Config{}); err != nil {
+		if _, err := manager.Sync(ctx, w, policy.Config{Held: n.gate.Held}); err != nil {
 			return err
 		}
 		return n.gate.Judged(ctx, w)
@@ -293,6 +293,58 @@ func TestN03APodIsBornUnderItsPolicies(t *testing.T) {
 	for _, line := range strings.Split(n.ns.Run("nft", "list", "chain", "inet", "weft-gate", "forward"), "\n") {
 		if strings.Contains(line, "daddr") && strings.Contains(line, "ipv4") {
 			t.Log(strings.TrimSpace(line))
+		}
+	}
+}
+
+// N-01: a connection of the address with who had it before would let its packets in unseen.
+func TestN01APodHearsNothingOfConnectionsOfWhoHadItsAddressBefore(t *testing.T) {
+	n := newNursery(t)
+	n.enforce()
+	n.deny()
+	n.until("new pods are held", func() bool { return strings.Contains(n.ns.NFT(), "weft-gate") })
+	n.birth("first") // has the first address, and makes the bridge
+	for i := range 5 {
+		addr := netip.AddrFrom4([4]byte{10, 244, 1, byte(3 + i)}) // the next that is given out
+		at := netip.AddrPortFrom(addr, 7777)
+		earlier := nstest.New(t)
+		nstest.Veth(t, n.ns, "earlier", earlier, "eth0")
+		n.ns.IP("link set earlier up")
+		n.ns.IP(fmt.Sprintf("route add %s/32 dev earlier", addr))
+		earlier.IP(fmt.Sprintf("addr add %s/32 dev eth0", addr))
+		for _, args := range []string{"link set eth0 up", "route add 10.244.1.1 dev eth0", "route add 10.9.0.0/24 via 10.244.1.1"} {
+			earlier.IP(args)
+		}
+		n.ns.IP("addr add 10.244.1.1/32 dev earlier")
+		earlier.UDPEcho(at)
+		conn, err := n.outside.Dial("udp", at, 10*time.Second)
+		n.must(err)
+		n.until("who has the address answers", func() bool {
+			_, _ = conn.Write([]byte("hello"))
+			_ = conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+			_, err := conn.Read(make([]byte, 64))
+			return err == nil
+		})
+		n.ns.IP("link del earlier")
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for ctx.Err() == nil {
+				_, _ = conn.Write([]byte("are you still there"))
+				time.Sleep(time.Millisecond)
+			}
+		}()
+		b := n.birth(fmt.Sprintf("p%03d", i))
+		if !strings.Contains(b.ns.IP("-4 addr show dev eth0"), addr.String()+"/") {
+			t.Fatalf("it has another address than %s", addr)
+		}
+		n.must(n.ask(b))
+		cancel()
+		<-done
+		_ = conn.Close()
+		if got := counted(t, b.ns); got > 0 {
+			t.Errorf("%s: %d packets came in that its policy forbids", b.name, got)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func (g *Gate) Run(ctx context.Context) error {
 	for _, task := range []struct {
 		what string
 		do   func(context.Context) error
-	}{{"read notes", g.read}, {"answer the CNI plugin", g.listen}, {"let addresses go", g.clean}} {
+	}{{"read notes", g.read}, {"answer the CNI plugin", g.listen}, {"let addresses go", g.clean}, {"end the connections of earlier pods", g.fresh.run}} {
 		tasks.Go(func() {
 			for said := ""; ctx.Err() == nil; {
 				err := task.do(ctx)
@@ -125,7 +125,8 @@ func (g *Gate) scan() error {
 	news := false
 	for name, n := range found {
 		if old, there := g.known[name]; !there || !old.Equal(n) {
-			g.known[name], news = n, true
+			g.learn(n)
+			news = true
 		}
 	}
 	for name := range g.known {
@@ -133,6 +134,7 @@ func (g *Gate) scan() error {
 			delete(g.known, name)
 			delete(g.free, name)
 			delete(g.judged, name)
+			g.fresh.drop(name)
 			news = true
 		}
 	}

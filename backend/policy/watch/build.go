@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -33,13 +32,12 @@ type builder struct {
 
 // joint is the last join: what went in, and what came out.
 type joint struct {
-	pods   []*policy.Pod
+	all    []*policy.Pod
 	notes  []attach.Note
 	static map[key]string
 	gone   int
 
-	joined []*policy.Pod
-	gated  []netip.Addr
+	joined
 }
 
 // build publishes until ctx ends.
@@ -137,22 +135,23 @@ func (b *builder) world(next *state, nodes bool) (policy.World, bool) {
 	if !next.active {
 		return w, true
 	}
-	pods, podsKnown := b.pods.list()
-	var nsKnown, notesKnown bool
+	pods, own, podsKnown := b.pods.lists()
+	var nsKnown bool
 	w.Namespaces, nsKnown = b.namespaces.list()
 	nodesKnown := true
 	if nodes {
 		w.Nodes, nodesKnown = b.nodes.list()
 	}
 	b.in.tidy(len(pods))
-	w.Pods, w.Gated, notesKnown = b.attach(pods)
+	with, notesKnown := b.attach(pods, own)
+	w.Pods, w.Local, w.Gated = with.pods, with.local, with.gated
 	return w, podsKnown && nsKnown && nodesKnown && notesKnown
 }
 
 // attach works the notes of the CNI plugin in.
-func (b *builder) attach(pods []*policy.Pod) ([]*policy.Pod, []netip.Addr, bool) {
+func (b *builder) attach(pods, own []*policy.Pod) (joined, bool) {
 	if b.cfg.Attached == nil {
-		return pods, nil, true
+		return joined{pods: pods, local: own}, true
 	}
 	ready := time.Since(b.began) > patience
 	select {
@@ -167,12 +166,12 @@ func (b *builder) attach(pods []*policy.Pod) ([]*policy.Pod, []netip.Addr, bool)
 	}
 	gone := b.pods.lost(func(uid string) bool { return !ready || noted[uid] })
 	static := b.pods.aside()
-	if l := b.last; !samePointers(pods, l.pods) || !slices.EqualFunc(notes, l.notes, attach.Note.Equal) ||
+	if l := b.last; !samePointers(pods, l.all) || !slices.EqualFunc(notes, l.notes, attach.Note.Equal) ||
 		!maps.Equal(static, l.static) || len(gone) != l.gone {
-		b.last = joint{pods: pods, notes: notes, static: static, gone: len(gone)}
-		b.last.joined, b.last.gated = b.joiner.join(pods, local{notes: slices.Clone(notes), static: static, gone: gone})
+		b.last = joint{all: pods, notes: notes, static: static, gone: len(gone)}
+		b.last.joined = b.joiner.join(pods, local{pods: own, notes: slices.Clone(notes), static: static, gone: gone})
 	}
-	return b.last.joined, b.last.gated, ready
+	return b.last.joined, ready
 }
 
 // complaints gathers what is wrong with policies, and says once what is new.

@@ -26,13 +26,21 @@ type variant struct {
 
 // local is what is known of this node.
 type local struct {
+	pods   []*policy.Pod // of all that the API has, sorted
 	notes  []attach.Note
 	static map[key]string         // static pods: the UID that the kubelet knows them by
 	gone   map[string]*policy.Pod // pods that the API does not have any more, by UID
 }
 
-// join returns the pods with their addresses as they are now, and the addresses of this node whose pod is not known.
-func (j *joiner) join(pods []*policy.Pod, l local) ([]*policy.Pod, []netip.Addr) {
+// joined is what a join makes.
+type joined struct {
+	pods  []*policy.Pod // with their addresses as they are now
+	local []*policy.Pod // of these, the ones on this node
+	gated []netip.Addr  // addresses of this node whose pod is not known
+}
+
+// join looks at the pods of this node alone: to look at each of 100,000 takes milliseconds.
+func (j *joiner) join(pods []*policy.Pod, l local) joined {
 	made := map[variant]*policy.Pod{}
 	defer func() { j.made = made }()
 	variantOf := func(v variant) *policy.Pod {
@@ -50,47 +58,58 @@ func (j *joiner) join(pods []*policy.Pod, l local) ([]*policy.Pod, []netip.Addr)
 	}
 	holders := holdersOf(l.notes)
 	held := map[*policy.Pod][][2]netip.Addr{}
-	var gated []netip.Addr
+	var out joined
 	for _, n := range l.notes {
 		addrs := ownOf(n, holders)
-		if pod := l.podOf(n, pods); pod != nil {
+		if pod := l.podOf(n); pod != nil {
 			held[pod] = append(held[pod], byFamily(addrs)...)
 			continue
 		}
-		gated = append(gated, addrs...)
+		out.gated = append(out.gated, addrs...)
 	}
-	out := slices.Clone(pods)
-	for i, p := range out {
-		if !p.Local {
-			continue
-		}
+	out.pods = slices.Clone(pods)
+	extra := func(v variant) {
+		p := variantOf(v)
+		out.pods, out.local = append(out.pods, p), append(out.local, p)
+	}
+	at := 0
+	for _, p := range l.pods {
 		v := variant{of: p, addrs: p.Addrs, terminating: p.Terminating}
 		for f, a := range v.addrs {
 			if name, noted := holders[a]; noted && !noteIs(l.notes, name, p, l.static) {
 				v.addrs[f] = netip.Addr{} // the next one has it
 			}
 		}
-		if sets := held[p]; len(sets) > 0 {
+		sets := held[p]
+		delete(held, p)
+		if len(sets) > 0 {
 			v.addrs = over(v.addrs, sets[0])
-			out[i] = variantOf(v)
-			delete(held, p)
-			for _, more := range sets[1:] {
-				out = append(out, variantOf(variant{of: p, addrs: more, terminating: p.Terminating}))
-			}
-			continue
 		}
-		out[i] = variantOf(v)
+		skip, _ := find(pods[at:], key{p.Namespace, p.Name})
+		at += skip
+		out.pods[at] = variantOf(v)
+		out.local = append(out.local, out.pods[at])
+		for _, more := range sets[min(len(sets), 1):] {
+			extra(variant{of: p, addrs: more, terminating: p.Terminating})
+		}
 	}
 	for p, sets := range held { // those that the API has forgotten
 		for _, addrs := range sets {
-			out = append(out, variantOf(variant{of: p, addrs: addrs, terminating: true}))
+			extra(variant{of: p, addrs: addrs, terminating: true})
 		}
 	}
-	if len(out) > len(pods) {
-		slices.SortStableFunc(out, comparePods)
+	if len(out.pods) > len(pods) {
+		slices.SortStableFunc(out.pods, comparePods)
+		slices.SortStableFunc(out.local, comparePods)
 	}
-	slices.SortFunc(gated, netip.Addr.Compare)
-	return out, slices.Compact(gated)
+	slices.SortFunc(out.gated, netip.Addr.Compare)
+	out.gated = slices.Compact(out.gated)
+	return out
+}
+
+// find finds the pod of a name in a sorted list, or where it would stand.
+func find(pods []*policy.Pod, k key) (int, bool) {
+	return slices.BinarySearchFunc(pods, k, func(p *policy.Pod, k key) int { return key{p.Namespace, p.Name}.compare(k) })
 }
 
 func comparePods(a, b *policy.Pod) int {
@@ -99,11 +118,9 @@ func comparePods(a, b *policy.Pod) int {
 }
 
 // podOf finds the pod of a note, of those that the API has and of those that it had.
-func (l local) podOf(n attach.Note, pods []*policy.Pod) *policy.Pod {
-	k := key{n.Namespace, n.Pod}
-	i, found := slices.BinarySearchFunc(pods, k, func(p *policy.Pod, k key) int { return key{p.Namespace, p.Name}.compare(k) })
-	if found && pods[i].Local && isPod(n, pods[i], l.static) {
-		return pods[i]
+func (l local) podOf(n attach.Note) *policy.Pod {
+	if i, found := find(l.pods, key{n.Namespace, n.Pod}); found && isPod(n, l.pods[i], l.static) {
+		return l.pods[i]
 	}
 	return l.gone[n.UID]
 }

@@ -31,6 +31,16 @@ func noteAt(at int64, name, uid, container string, addrs ...string) attach.Note 
 	return n
 }
 
+// onNode picks the pods of this node.
+func onNode(pods []*policy.Pod) (out []*policy.Pod) {
+	for _, p := range pods {
+		if p.Local {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 func remote(p *policy.Pod) *policy.Pod { p.Local = false; return p }
 
 func TestNotesTellWhoseAnAddressIs(t *testing.T) {
@@ -106,16 +116,19 @@ func TestNotesTellWhoseAnAddressIs(t *testing.T) {
 		}
 		var j joiner
 		for turn := range 2 {
-			pods, gated := j.join(c.pods, local{notes: slices.Clone(c.notes), static: c.static, gone: gone})
+			made := j.join(c.pods, local{pods: onNode(c.pods), notes: slices.Clone(c.notes), static: c.static, gone: gone})
 			var got []string
-			for _, p := range pods {
+			for _, p := range made.pods {
 				got = append(got, line(p))
 			}
-			for _, a := range gated {
+			for _, a := range made.gated {
 				got = append(got, "gated "+a.String())
 			}
 			if d := cmp.Diff(c.want, strings.Join(got, ", ")); d != "" {
 				t.Errorf("%s, turn %d (-want +got):\n%s", name, turn, d)
+			}
+			if !slices.Equal(made.local, onNode(made.pods)) {
+				t.Errorf("%s, turn %d: %d pods of this node", name, turn, len(made.local))
 			}
 		}
 	}
@@ -125,12 +138,12 @@ func TestAJoinKeepsThePointersOfWhatIsAsItWas(t *testing.T) {
 	pods := []*policy.Pod{podAt("a", "1"), podAt("b", "2"), podAt("c", "3", "10.244.1.9")}
 	one, two := noteAt(1, "a", "1", "c1", "10.244.1.2"), noteAt(2, "b", "2", "c2", "10.244.1.3")
 	var j joiner
-	first, _ := j.join(pods, local{notes: []attach.Note{one}})
-	second, _ := j.join(pods, local{notes: []attach.Note{one, two}})
+	first := j.join(pods, local{pods: pods, notes: []attach.Note{one}}).pods
+	second := j.join(pods, local{pods: pods, notes: []attach.Note{one, two}}).pods
 	if first[0] != second[0] || first[1] == second[1] || second[2] != pods[2] {
 		t.Error("only b changed")
 	}
-	third, _ := j.join(pods, local{notes: []attach.Note{two, one}})
+	third := j.join(pods, local{pods: pods, notes: []attach.Note{two, one}}).pods
 	if !slices.Equal(second, third) {
 		t.Error("the order of the notes matters")
 	}

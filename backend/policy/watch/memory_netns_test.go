@@ -160,7 +160,7 @@ func TestAHundredThousandPodsFit(t *testing.T) {
 
 // bearCluster is the agent.
 func bearCluster(t *testing.T, url string) {
-	debug.SetMemoryLimit(160 << 20) // as the agent does
+	debug.SetMemoryLimit(190 << 20) // as the agent does
 	client, err := kube.NewClient(kube.ClientOptions{APIURL: url})
 	if err != nil {
 		t.Fatal(err)

@@ -90,6 +90,7 @@ func New(cfg Config) *Source {
 	s.definition = newTable(definitions(), dirty)
 	s.pods, s.namespaces = newTable(pods(cfg.NodeName, s.in), dirty), newTable(namespaces(s.in), dirty)
 	s.nodes = newTable(nodes(s.in), dirty)
+	s.pods.mine = func(p *policy.Pod) bool { return p.Local }
 	s.pods.keep = func(p *policy.Pod) bool { return p.Local && cfg.Attached != nil }
 	s.published.Store(&state{})
 	return s

@@ -49,6 +49,8 @@ type table[V any] struct {
 	notes    map[key]string
 	gone     map[string]*V    // by UID: values that were taken away or replaced by those of another object, until forgotten
 	keep     func(*V) bool    // which of these to keep; nil keeps none
+	mine     func(*V) bool    // which of the values are picked; nil picks none
+	own      map[key]*V       // those
 	changed  map[key]struct{} // since sorted was made
 	sorted   []*V             // never changed, only replaced
 	synced   bool             // the first complete list is in
@@ -57,19 +59,29 @@ type table[V any] struct {
 func newTable[V any](k kind[V], dirty func()) *table[V] {
 	return &table[V]{
 		kind: k, dirty: dirty, items: map[key]*V{}, problems: map[key][]string{}, notes: map[key]string{},
-		gone: map[string]*V{}, changed: map[key]struct{}{},
+		gone: map[string]*V{}, changed: map[key]struct{}{}, own: map[key]*V{},
 	}
 }
 
 // list is the values sorted by key, and whether they are all. The slice is a new one only when something changed.
 func (t *table[V]) list() ([]*V, bool) {
+	all, _, synced := t.lists()
+	return all, synced
+}
+
+// lists is list, and those of the values that mine has picked, sorted as well.
+func (t *table[V]) lists() (all, own []*V, synced bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.changed) > 0 {
 		t.sorted = t.merge()
 		clear(t.changed)
 	}
-	return t.sorted, t.synced
+	return t.sorted, t.inOrder(t.own), t.synced
+}
+
+func (t *table[V]) inOrder(values map[key]*V) []*V {
+	return slices.SortedFunc(maps.Values(values), func(a, b *V) int { return t.kind.key(a).compare(t.kind.key(b)) })
 }
 
 // merge copies sorted with what changed worked in: of 100,000 pods one changes at a time, and sorting them all takes a
@@ -134,7 +146,7 @@ func (t *table[V]) Replace(list []any, _ string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.items
-	t.items, t.problems, t.notes = make(map[key]*V, len(list)), map[key][]string{}, map[key]string{}
+	t.items, t.problems, t.notes, t.own = make(map[key]*V, len(list)), map[key][]string{}, map[key]string{}, map[key]*V{}
 	for _, obj := range list {
 		p, ok := t.read(obj)
 		if !ok {
@@ -149,7 +161,7 @@ func (t *table[V]) Replace(list []any, _ string) error {
 		t.bury(have, t.items[k])
 	}
 	clear(t.changed)
-	t.sorted = slices.SortedFunc(maps.Values(t.items), func(a, b *V) int { return t.kind.key(a).compare(t.kind.key(b)) })
+	t.sorted = t.inOrder(t.items)
 	t.synced = true
 	t.dirty()
 	return nil
@@ -182,6 +194,7 @@ func (t *table[V]) put(p parsed[V]) bool {
 // keepAll stores what there is of one.
 func (t *table[V]) keepAll(p parsed[V]) {
 	set(t.items, p.key, p.value, p.value != nil)
+	set(t.own, p.key, p.value, p.value != nil && t.mine != nil && t.mine(p.value))
 	set(t.problems, p.key, p.problems, len(p.problems) > 0)
 	set(t.notes, p.key, p.note, p.note != "")
 }
@@ -223,7 +236,7 @@ func (t *table[V]) forget() {
 	defer t.mu.Unlock()
 	clear(t.changed)
 	t.items, t.problems, t.notes, t.gone = map[key]*V{}, map[key][]string{}, map[key]string{}, map[string]*V{}
-	t.sorted, t.synced = nil, false
+	t.sorted, t.own, t.synced = nil, map[key]*V{}, false
 }
 
 // lost gives what is gone and wanted still, and forgets the rest.
