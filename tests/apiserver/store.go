@@ -24,6 +24,7 @@ const batch = 100
 
 // Store puts objects of a resource, "pods", into etcd as the API server itself would, past everything that it does before:
 // a hundred thousand come in half a minute. Their kinds must be set. A server that runs learns of them by its watch.
+// Many of them are of one revision, so a client whose watch is cut meanwhile may miss some, and has to list.
 func (a *API) Store(resource string, objects iter.Seq[Object]) {
 	a.t.Helper()
 	encoder := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)

@@ -119,6 +119,8 @@ func (w *town) fill(c crowd, resources ...string) {
 		w.API.Store(r, all[r])
 	}
 	if c.policies > 0 && slices.Contains(resources, "networkpolicies") {
+		// A watch may have missed some; a list does not.
+		w.restart(w.on)
 		w.guarded(c)
 	}
 }
