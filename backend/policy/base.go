@@ -36,6 +36,11 @@ func (b *build) baseChains() []Chain {
 	raw := func(text, why string) ChainRule { return ChainRule{Text: text, Why: why, match: match{base: true}} }
 	to := raw("jump "+judgeChain, "the rest is new")
 	output := []ChainRule{established()}
+	for _, f := range b.families {
+		guarded := "@" + setName("guarded", f)
+		output = append(output, raw(f.Proto+" saddr != "+guarded+" "+f.Proto+" daddr != "+guarded+" accept",
+			"of no pod that policies select: to look for its source among the node's addresses would take as long as all the rest"))
+	}
 	if b.judgesNode() {
 		output = append(output, b.cutRules(raw)...)
 	}

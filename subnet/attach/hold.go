@@ -92,6 +92,38 @@ func Release(addrs []netip.Addr) error {
 	return nil
 }
 
+// Held lists those of some addresses that are held and not free.
+func Held(addrs []netip.Addr) (held []netip.Addr, err error) {
+	c, err := nl.DialNFTables()
+	if err != nil {
+		return nil, fmt.Errorf("look whether %v are held: %w", addrs, err)
+	}
+	defer c.HangUp()
+	for _, a := range addrs {
+		in, err := isIn(c, HeldSet, a)
+		free := false
+		if in {
+			free, err = isIn(c, FreeSet, a)
+		}
+		if err != nil {
+			return held, err
+		}
+		if in && !free {
+			held = append(held, a)
+		}
+	}
+	return held, nil
+}
+
+// isIn asks whether an address is in the set of its family.
+func isIn(c nl.NFTables, set func(subnet.Family) string, a netip.Addr) (bool, error) {
+	err := c.Ask(messages([]netip.Addr{a}, set, nl.NFTMessage{Kind: unix.NFT_MSG_GETSETELEM})[0])
+	if err != nil && !missing(err) {
+		return false, fmt.Errorf("look whether %v is in %s: %w", a, set(subnet.FamilyOf(a)), err)
+	}
+	return err == nil, nil
+}
+
 // messages makes one for each family that has addresses.
 func messages(addrs []netip.Addr, set func(subnet.Family) string, m nl.NFTMessage) (out []nl.NFTMessage) {
 	for _, f := range subnet.Families() {

@@ -113,7 +113,7 @@ func (n Note) Name() string { return n.ContainerID + "@" + n.IfName }
 
 // Equal compares.
 func (n Note) Equal(o Note) bool {
-	return n.Name() == o.Name() && n.At == o.At && n.Namespace == o.Namespace && n.Pod == o.Pod && n.UID == o.UID && n.Held == o.Held && slices.Equal(n.Addrs, o.Addrs)
+	return n.ContainerID == o.ContainerID && n.IfName == o.IfName && n.At == o.At && n.Namespace == o.Namespace && n.Pod == o.Pod && n.UID == o.UID && n.Held == o.Held && slices.Equal(n.Addrs, o.Addrs)
 }
 
 // The names beside subnet.env.

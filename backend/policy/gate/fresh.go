@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/weft-cni/weft/backend/netfilter"
 	"github.com/weft-cni/weft/subnet/attach"
@@ -68,8 +69,8 @@ func (c *newcomers) reset() {
 func (c *newcomers) again() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, p := range c.pods {
-		p.done = false
+	for name, p := range c.pods { // a new one: whoever looks through the kernel's table just now began before
+		c.pods[name] = &newcomer{note: p.note}
 		c.poke()
 	}
 }
@@ -103,13 +104,18 @@ func (c *newcomers) left() (pods []*newcomer, addrs map[netip.Addr]bool) {
 	return pods, addrs
 }
 
-// end ends the connections of earlier pods. When it returns without an error there are none.
-func (c *newcomers) end() error {
+// end ends the connections of earlier pods. Those of a pod are over for good if nothing could begin while they were looked for: its
+// addresses were held, or it is the one that is named, whose rules are in force.
+func (c *newcomers) end(ruled string) error {
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	pods, addrs := c.left()
-	if len(pods) == 0 {
+	if ruled != "" && !slices.ContainsFunc(pods, func(p *newcomer) bool { return p.note.Name() == ruled }) {
 		return nil
+	}
+	over, err := c.heldOf(pods, ruled)
+	if len(pods) == 0 || err != nil {
+		return err
 	}
 	old, err := c.host.Connections(func(x netfilter.Connection) bool {
 		return addrs[x.Original.Src] || addrs[x.Original.Dst] || addrs[x.Reply.Src] || addrs[x.Reply.Dst]
@@ -122,13 +128,48 @@ func (c *newcomers) end() error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, p := range pods {
+	for _, p := range over {
 		p.done = true
 	}
 	return nil
 }
 
-// run does it as soon as there is something to do; Judged does it again if that fails.
+// heldOf picks the pods all of whose addresses are held by now, and the one of a name: the plugin writes the note first, and holds
+// them then.
+func (c *newcomers) heldOf(pods []*newcomer, name string) (held []*newcomer, err error) {
+	for _, p := range pods {
+		if p.note.Name() == name {
+			held = append(held, p)
+			continue
+		}
+		var addrs []netip.Addr
+		err := c.host.Inside(func() (err error) { addrs, err = attach.Held(p.note.Addrs); return err })
+		if err != nil {
+			return nil, err
+		}
+		if len(addrs) == len(p.note.Addrs) {
+			held = append(held, p)
+		}
+	}
+	return held, nil
+}
+
+// await gives the plugin a moment between its note and its hold.
+func (c *newcomers) await(ctx context.Context) {
+	for range 20 {
+		pods, _ := c.left()
+		if held, err := c.heldOf(pods, ""); err != nil || len(held) == len(pods) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// run does it as soon as there is something to do; Judged does it again if that fails, or is too early.
 func (c *newcomers) run(ctx context.Context) error {
 	for {
 		select {
@@ -136,7 +177,8 @@ func (c *newcomers) run(ctx context.Context) error {
 			return nil
 		case <-c.due:
 		}
-		if err := c.end(); err != nil {
+		c.await(ctx)
+		if err := c.end(""); err != nil {
 			return err
 		}
 	}

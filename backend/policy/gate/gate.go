@@ -23,8 +23,8 @@
 package gate
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -60,10 +60,13 @@ type Gate struct {
 	ready   chan struct{} // closed when notes have been read once
 	tidy    chan struct{} // holds one token when there is something in old
 
+	reading sync.Mutex // whoever looks at the notes on disk: an older look must not be taken over after a newer one
+
 	// mu protects the fields below: questions, the reader of notes and the policies' loop meet in them.
 	mu      sync.Mutex
 	shut    bool
 	decided bool                   // whether it is shut: Shut was called
+	lost    bool                   // the sets were, with the table, and who was in them is to be held again
 	known   map[string]attach.Note // by name
 	free    map[string]attach.Note // of these, the ones whose addresses are held no longer
 	judged  map[string]attach.Note // of these, the ones whose pods are in the World, with rules in the kernel
@@ -89,7 +92,11 @@ func New(cfg Config) *Gate {
 func (g *Gate) Notes() []attach.Note {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.SortedFunc(maps.Values(g.known), func(a, b attach.Note) int { return cmp.Compare(a.Name(), b.Name()) })
+	out := make([]attach.Note, 0, len(g.known))
+	for _, name := range slices.Sorted(maps.Keys(g.known)) {
+		out = append(out, g.known[name])
+	}
+	return out
 }
 
 // Changed has a value whenever Notes may say something new. One reader can use it.
@@ -112,14 +119,26 @@ func (g *Gate) Shut(ctx context.Context, shut bool) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range g.close(made) { // the sets were lost with the table
-		if err := g.table.hold(n.Addrs); err != nil {
-			return err
-		}
+	return g.restore(g.close(made))
+}
+
+// restore holds the pods again that are to be held, when the sets were lost with the table.
+func (g *Gate) restore(lost bool) error {
+	if !lost {
+		return nil
 	}
-	if made {
-		g.fresh.again()
+	// Who was held a moment ago need not be known yet.
+	errs := []error{g.scan(&folder{notes: g.notes, log: g.log})}
+	for _, n := range g.held() {
+		errs = append(errs, g.table.hold(n.Addrs))
 	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	g.fresh.again()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.lost = false
 	return nil
 }
 
@@ -130,15 +149,21 @@ func (g *Gate) Held(a netip.Addr) bool { return g.fresh.has(a) }
 // Close ends what is kept up by this process. The table stays. It is not to be called beside Shut.
 func (g *Gate) Close() { g.table.takeDownSign() }
 
-// close notes that the gate is shut. When it was before, and the table had to be made anew, it tells which pods are to be
-// held again: those that were not let go yet.
-func (g *Gate) close(made bool) (held []attach.Note) {
+// close notes that the gate is shut. Lost tells that it was before, and that the table had to be made anew.
+func (g *Gate) close(made bool) (lost bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	lost := g.shut && made
+	g.lost = g.lost || g.shut && made
 	g.shut, g.decided = true, true
+	return g.lost
+}
+
+// held are the pods that were not let go yet.
+func (g *Gate) held() (held []attach.Note) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	for name, n := range g.known {
-		if free, there := g.free[name]; lost && (!there || !free.Equal(n)) {
+		if free, there := g.free[name]; !there || !free.Equal(n) {
 			held = append(held, n)
 		}
 	}
@@ -149,7 +174,7 @@ func (g *Gate) close(made bool) (held []attach.Note) {
 func (g *Gate) open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.shut, g.decided = false, true
+	g.shut, g.decided, g.lost = false, true, false
 	g.fresh.reset()
 	for name := range g.waiting {
 		g.answer(name)
@@ -160,6 +185,7 @@ func (g *Gate) open() {
 // is it certain that nothing has passed since. The lock is held.
 func (g *Gate) learn(n attach.Note) {
 	g.known[n.Name()] = n
+	g.fresh.drop(n.Name())
 	if n.Held && g.shut && g.swept {
 		g.fresh.add(n)
 	}

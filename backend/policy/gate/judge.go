@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -40,30 +39,25 @@ func (g *Gate) Judged(ctx context.Context, w policy.World) error {
 }
 
 // judge lets one go, if the World has it.
-func (g *Gate) judge(n attach.Note, in map[netip.Addr]bool) error {
-	judged := true
-	for _, a := range n.Addrs {
-		pod, there := in[a]
-		if !there {
-			return nil
-		}
-		judged = judged && pod
+func (g *Gate) judge(n attach.Note, in places) error {
+	there, judged := in.have(n)
+	if !there {
+		return nil
 	}
 	g.mu.Lock()
 	was, done := g.free[n.Name()]
 	done = done && was.Equal(n)
 	asked := len(g.waiting[n.Name()]) > 0
 	g.mu.Unlock()
-	if _, err := g.notes.Read(n.Name()); err != nil && !asked {
-		return nil // the pod is gone, and its address may be the next one's already
+	if done && asked { // one that is held and noted at one time may be let go before it is held
+		held, err := g.table.held(n.Addrs)
+		if err != nil {
+			return err
+		}
+		done = len(held) == 0
 	}
-	if !done {
-		if err := g.fresh.end(); err != nil {
-			return err
-		}
-		if err := g.table.free(n.Addrs); err != nil {
-			return err
-		}
+	if gone, err := g.letGo(n, letting{done: done, asked: asked}); gone || err != nil {
+		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -82,95 +76,41 @@ func (g *Gate) judge(n attach.Note, in map[netip.Addr]bool) error {
 	return nil
 }
 
-// release has addresses that are free taken out of the sets, some time soon. The lock is held.
-func (g *Gate) release(addrs []netip.Addr) {
-	g.old = append(g.old, addrs...)
-	select {
-	case g.tidy <- struct{}{}:
-	default:
-	}
-}
+// places is whose the addresses of this node are in a World; nobody's where it only knows that nothing passes.
+type places map[netip.Addr][]*policy.Pod
 
-// clean takes free addresses out of the sets. It has a goroutine of its own, since the kernel takes ten milliseconds for
-// each.
-func (g *Gate) clean(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-g.tidy:
-		}
-		g.mu.Lock()
-		old := g.old
-		g.old = nil
-		g.mu.Unlock()
-		if err := g.table.release(old); err != nil {
-			return err
-		}
-	}
-}
-
-// inWorld gives the addresses of this node that a World knows; true for those whose pod it knows.
-func inWorld(w policy.World) map[netip.Addr]bool {
-	in := map[netip.Addr]bool{}
+func inWorld(w policy.World) places {
+	in := places{}
 	for _, a := range w.Gated {
-		in[a] = false
+		in[a] = nil
 	}
 	for _, p := range w.OnThisNode() {
 		for _, a := range p.Addrs {
-			if _, gated := in[a]; a.IsValid() && !gated {
-				in[a] = true
+			if pods, there := in[a]; a.IsValid() && (!there || pods != nil) {
+				in[a] = append(pods, p)
 			}
 		}
 	}
 	return in
 }
 
-// sweep looks through the sets once: pods whose addresses are not held need not be let go, and addresses that nobody has a
-// note of are let go, since their pods went while no agent was there.
-func (g *Gate) sweep(ctx context.Context) error {
-	select {
-	case <-g.ready:
-	default:
-		return nil // what is noted is not known yet
-	}
-	held, err := g.table.list(ctx)
-	if err != nil {
-		return err
-	}
-	stale := g.unnoted(held)
-	if len(stale) > 0 {
-		g.log.Info("addresses that no pod has are let go", "addresses", stale)
-		if err := g.table.free(stale); err != nil {
-			return err
+// have tells whether a World has all addresses of a note, and whether as its pod's. An earlier pod of such an address says nothing.
+func (in places) have(n attach.Note) (there, judged bool) {
+	judged = true
+	for _, a := range n.Addrs {
+		pods, known := in[a]
+		if !known {
+			return false, false
 		}
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.swept = true
-	g.release(stale)
-	return nil
-}
-
-// unnoted picks the addresses that nobody has a note of, and marks the pods that are not held.
-func (g *Gate) unnoted(held []netip.Addr) []netip.Addr {
-	stale := map[netip.Addr]bool{}
-	for _, a := range held {
-		stale[a] = true
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for name, n := range g.known {
-		if !slices.ContainsFunc(n.Addrs, func(a netip.Addr) bool { return stale[a] }) {
-			g.free[name] = n
+		is := slices.ContainsFunc(pods, func(p *policy.Pod) bool {
+			return p.Namespace == n.Namespace && p.Name == n.Pod && (n.UID == "" || n.UID == p.UID)
+		})
+		if pods != nil && !is {
+			return false, false
 		}
+		judged = judged && is
 	}
-	for _, n := range g.known {
-		for _, a := range n.Addrs {
-			delete(stale, a)
-		}
-	}
-	return slices.SortedFunc(maps.Keys(stale), netip.Addr.Compare)
+	return true, judged
 }
 
 // ask is a question of the plugin: it blocks until the pod is judged.
@@ -187,7 +127,7 @@ func (g *Gate) ask(ctx context.Context, n attach.Note) error {
 	// The note is mostly noticed, and its pod judged, before the plugin asks. Then there is no news for anybody to act upon.
 	if seen, there := g.judged[n.Name()]; there && seen.Equal(n) {
 		g.mu.Unlock()
-		return nil
+		return g.loosen(n)
 	}
 	done := make(chan struct{})
 	if old, there := g.known[n.Name()]; !there || !old.Equal(n) {

@@ -89,9 +89,9 @@ func (g *Gate) read(ctx context.Context) error {
 	}
 	defer w.Close()
 	defer context.AfterFunc(ctx, func() { _ = w.Close() })()
-	buf := make([]byte, 64<<10)
+	buf, disk := make([]byte, 64<<10), &folder{notes: g.notes, log: g.log}
 	for {
-		if err := g.scan(); err != nil {
+		if err := g.scan(disk); err != nil {
 			return err
 		}
 		if _, err := w.Read(buf); err != nil {
@@ -103,22 +103,13 @@ func (g *Gate) read(ctx context.Context) error {
 	}
 }
 
-// scan reads all notes. There is one for each pod of the node, in memory: 110 take a millisecond.
-func (g *Gate) scan() error {
-	names, err := g.notes.Names()
+// scan takes over the notes that are on disk.
+func (g *Gate) scan(disk *folder) error {
+	g.reading.Lock()
+	defer g.reading.Unlock()
+	found, err := disk.look()
 	if err != nil {
 		return err
-	}
-	found := map[string]attach.Note{}
-	for _, name := range names {
-		n, err := g.notes.Read(name)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			g.log.Debug("gate: a note is passed over", "err", err)
-		default:
-			found[name] = n
-		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

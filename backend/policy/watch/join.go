@@ -59,7 +59,8 @@ func (j *joiner) join(pods []*policy.Pod, l local) joined {
 	holders := holdersOf(l.notes)
 	held := map[*policy.Pod][][2]netip.Addr{}
 	var out joined
-	for _, n := range l.notes {
+	for i := range l.notes {
+		n := &l.notes[i]
 		addrs := ownOf(n, holders)
 		if pod := l.podOf(n); pod != nil {
 			held[pod] = append(held[pod], byFamily(addrs)...)
@@ -76,7 +77,7 @@ func (j *joiner) join(pods []*policy.Pod, l local) joined {
 	for _, p := range l.pods {
 		v := variant{of: p, addrs: p.Addrs, terminating: p.Terminating}
 		for f, a := range v.addrs {
-			if name, noted := holders[a]; noted && !noteIs(l.notes, name, p, l.static) {
+			if n := holders[a]; n != nil && !isPod(n, p, l.static) {
 				v.addrs[f] = netip.Addr{} // the next one has it
 			}
 		}
@@ -118,7 +119,7 @@ func comparePods(a, b *policy.Pod) int {
 }
 
 // podOf finds the pod of a note, of those that the API has and of those that it had.
-func (l local) podOf(n attach.Note) *policy.Pod {
+func (l local) podOf(n *attach.Note) *policy.Pod {
 	if i, found := find(l.pods, key{n.Namespace, n.Pod}); found && isPod(n, l.pods[i], l.static) {
 		return l.pods[i]
 	}
@@ -126,7 +127,7 @@ func (l local) podOf(n attach.Note) *policy.Pod {
 }
 
 // isPod tells whether a note speaks of a pod.
-func isPod(n attach.Note, p *policy.Pod, static map[key]string) bool {
+func isPod(n *attach.Note, p *policy.Pod, static map[key]string) bool {
 	k := key{p.Namespace, p.Name}
 	if k != (key{n.Namespace, n.Pod}) {
 		return false
@@ -134,19 +135,14 @@ func isPod(n attach.Note, p *policy.Pod, static map[key]string) bool {
 	return n.UID == "" || n.UID == p.UID || n.UID == static[k]
 }
 
-func noteIs(notes []attach.Note, name string, p *policy.Pod, static map[key]string) bool {
-	i := slices.IndexFunc(notes, func(n attach.Note) bool { return n.Name() == name })
-	return i >= 0 && isPod(notes[i], p, static)
-}
-
 // holdersOf gives the latest note of each address.
-func holdersOf(notes []attach.Note) map[netip.Addr]string {
+func holdersOf(notes []attach.Note) map[netip.Addr]*attach.Note {
 	slices.SortStableFunc(notes, func(a, b attach.Note) int { return cmp.Compare(b.At, a.At) }) // latest first
-	holders := map[netip.Addr]string{}
-	for _, n := range notes {
-		for _, a := range n.Addrs {
-			if _, taken := holders[a]; !taken {
-				holders[a] = n.Name()
+	holders := map[netip.Addr]*attach.Note{}
+	for i := range notes {
+		for _, a := range notes[i].Addrs {
+			if holders[a] == nil {
+				holders[a] = &notes[i]
 			}
 		}
 	}
@@ -154,9 +150,9 @@ func holdersOf(notes []attach.Note) map[netip.Addr]string {
 }
 
 // ownOf are the addresses that no later note names.
-func ownOf(n attach.Note, holders map[netip.Addr]string) (own []netip.Addr) {
+func ownOf(n *attach.Note, holders map[netip.Addr]*attach.Note) (own []netip.Addr) {
 	for _, a := range n.Addrs {
-		if holders[a] == n.Name() {
+		if holders[a] == n {
 			own = append(own, a)
 		}
 	}
