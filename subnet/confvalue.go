@@ -72,7 +72,8 @@ func address(f Family) func(string) error {
 	}
 }
 
-// network reads a range, masks host bits as flannel does and refuses what can hold no pods.
+// network reads a range, masks host bits as flannel does and refuses what can hold no pods. The whole address space is left to
+// families: k3s writes it for a family that is off.
 func network(f Family, dst *netip.Prefix) func(string) error {
 	return func(raw string) error {
 		var s string
@@ -95,7 +96,6 @@ func network(f Family, dst *netip.Prefix) func(string) error {
 		case FamilyOf(p.Addr()) != f:
 			return fmt.Errorf("%q is an %v range: it belongs into %s; %s takes %v", s, 1-f, other, key, f)
 		case p.Bits() == 0:
-			return fmt.Errorf("%q is the whole address space: name the range that pods get their addresses from", s)
 		case p.Bits() > p.Addr().BitLen()-2:
 			return fmt.Errorf("%q has no room for a pod: use a shorter prefix", s)
 		case p.Masked().Addr().IsLoopback(), p.Masked().Addr().IsMulticast(), p.Masked().Addr().IsLinkLocalUnicast():

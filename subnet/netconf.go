@@ -123,8 +123,12 @@ func (r *confReader) families(conf *NetConf) {
 		case conf.Enabled[f] && !conf.Networks[f].IsValid():
 			r.missing(key, fmt.Sprintf("is missing: set it to the %v range that the cluster gives its pods from "+
 				"(kubeadm: --pod-network-cidr, controller-manager: --cluster-cidr), or set %s to false", f, enable))
+		case conf.Enabled[f] && conf.Networks[f].Bits() == 0:
+			r.fail(key, fmt.Sprintf("%q is the whole address space: name the range that pods get their addresses from", conf.Networks[f]))
 		case !conf.Enabled[f] && conf.Networks[f].IsValid():
-			r.warn(key, fmt.Sprintf("has no effect while %s is false", enable))
+			if conf.Networks[f].Bits() > 0 { // else it is flannel's word for none
+				r.warn(key, fmt.Sprintf("has no effect while %s is false", enable))
+			}
 			conf.Networks[f] = netip.Prefix{}
 		}
 	}

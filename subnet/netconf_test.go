@@ -60,6 +60,11 @@ func TestParseNetConfReadsWhatFlannelReads(t *testing.T) {
 			}), ""},
 		"a network of a family that is off": {`{"Network": "10.244.0.0/16", "IPv6Network": "fd00::/56", ` + vxlan + `}`, conf4(nil),
 			"net-conf.json: IPv6Network: has no effect while EnableIPv6 is false"},
+		"D-07 no IPv6, as k3s writes it": {`{"Network": "10.244.0.0/16", "EnableIPv6": false, "EnableIPv4": true, "IPv6Network": "::/0", ` + vxlan + `}`, conf4(nil), ""},
+		"D-07 no IPv4, as k3s writes it": {`{"Network": "0.0.0.0/0", "EnableIPv6": true, "EnableIPv4": false, "IPv6Network": "fd00:10:244::/56", ` + vxlan + `}`,
+			conf4(func(c *NetConf) {
+				c.Enabled, c.Networks = [2]bool{false, true}, [2]netip.Prefix{IPv6: prefix("fd00:10:244::/56")}
+			}), ""},
 		"keys of the etcd mode": {`{"Network": "10.244.0.0/16", "SubnetLen": 24, "SubnetMin": "10.244.1.0", "SubnetMax": "", ` + vxlan + `}`, conf4(nil),
 			strings.Repeat("net-conf.json: SubnetLen: has no effect in Kubernetes: the controller-manager gives each node its pod CIDR\n", 1) +
 				"net-conf.json: SubnetMin: has no effect in Kubernetes: the controller-manager gives each node its pod CIDR\n" +
@@ -118,14 +123,15 @@ func TestParseNetConfRefusesEachWrongValueWithItsCure(t *testing.T) {
 			"(kubeadm: --pod-network-cidr, controller-manager: --cluster-cidr), or set EnableIPv4 to false",
 		top(`"Network": ""`): "net-conf.json: Network: is missing: set it to the IPv4 range that the cluster gives its pods from " +
 			"(kubeadm: --pod-network-cidr, controller-manager: --cluster-cidr), or set EnableIPv4 to false",
-		top(`"Network": "10.244.0.0"`):                         `net-conf.json: Network: "10.244.0.0" is not a CIDR: write an IPv4 range like 10.244.0.0/16`,
-		top(`"Network": 10`):                                   `net-conf.json: Network: 10 is not text: write it in double quotes`,
-		top(`"Network": "fd00::/56"`):                          `net-conf.json: Network: "fd00::/56" is an IPv6 range: it belongs into IPv6Network; Network takes IPv4`,
-		top(`"Network": "0.0.0.0/0"`):                          `net-conf.json: Network: "0.0.0.0/0" is the whole address space: name the range that pods get their addresses from`,
-		top(`"Network": "10.0.0.0/31"`):                        `net-conf.json: Network: "10.0.0.0/31" has no room for a pod: use a shorter prefix`,
-		top(`"Network": "127.0.0.0/8"`):                        `net-conf.json: Network: "127.0.0.0/8" is a loopback, link-local or multicast range: pods need a routable one`,
-		top(`"Network": "10.244.0.0/16", "EnableIPv4": "yes"`): `net-conf.json: EnableIPv4: "yes" is not a boolean: write true or false, without quotes`,
-		top(`"EnableIPv4": false`):                             "net-conf.json: EnableIPv4: both EnableIPv4 and EnableIPv6 are false: set one of them to true",
+		top(`"Network": "10.244.0.0"`): `net-conf.json: Network: "10.244.0.0" is not a CIDR: write an IPv4 range like 10.244.0.0/16`,
+		top(`"Network": 10`):           `net-conf.json: Network: 10 is not text: write it in double quotes`,
+		top(`"Network": "fd00::/56"`):  `net-conf.json: Network: "fd00::/56" is an IPv6 range: it belongs into IPv6Network; Network takes IPv4`,
+		top(`"Network": "0.0.0.0/0"`):  `net-conf.json: Network: "0.0.0.0/0" is the whole address space: name the range that pods get their addresses from`,
+		top(`"Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "::/0"`): `net-conf.json: IPv6Network: "::/0" is the whole address space: name the range that pods get their addresses from`,
+		top(`"Network": "10.0.0.0/31"`):                                              `net-conf.json: Network: "10.0.0.0/31" has no room for a pod: use a shorter prefix`,
+		top(`"Network": "127.0.0.0/8"`):                                              `net-conf.json: Network: "127.0.0.0/8" is a loopback, link-local or multicast range: pods need a routable one`,
+		top(`"Network": "10.244.0.0/16", "EnableIPv4": "yes"`):                       `net-conf.json: EnableIPv4: "yes" is not a boolean: write true or false, without quotes`,
+		top(`"EnableIPv4": false`):                                                   "net-conf.json: EnableIPv4: both EnableIPv4 and EnableIPv6 are false: set one of them to true",
 		top(`"Network": "10.244.0.0/16", "EnableIPv6": true`): "net-conf.json: IPv6Network: is missing: set it to the IPv6 range that the cluster gives its pods from " +
 			"(kubeadm: --pod-network-cidr, controller-manager: --cluster-cidr), or set EnableIPv6 to false",
 		top(`"Network": "10.244.0.0/16", "EnableIPv6": true, "IPv6Network": "10.1.0.0/16"`): `net-conf.json: IPv6Network: "10.1.0.0/16" is an IPv4 range: it belongs into Network; IPv6Network takes IPv6`,
