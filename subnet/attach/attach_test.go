@@ -71,6 +71,19 @@ func TestNotesAreWrittenWholeReadBackAndRemoved(t *testing.T) {
 	}
 }
 
+func TestANoteThatCannotBeWrittenIsNamedWithItsCure(t *testing.T) {
+	notes := attach.Notes{Dir: filepath.Join(t.TempDir(), "pods")}
+	if err := os.WriteFile(notes.Dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := notes.Write(note("c1", "10.244.1.2"))
+	for _, err := range []error{err, notes.Make()} {
+		if err == nil || !strings.Contains(err.Error(), "remove it") || !strings.Contains(err.Error(), notes.Dir) {
+			t.Error(err)
+		}
+	}
+}
+
 func TestNotesThatAreBrokenOrOfAnotherNameAreRefused(t *testing.T) {
 	notes := attach.Notes{Dir: t.TempDir()}
 	for name, text := range map[string]string{

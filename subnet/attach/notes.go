@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/weft-cni/weft/subnet"
 )
 
 // Notes is the folder of notes. It lies in /run, since no pod outlives a boot. The agent makes it when it enforces
@@ -18,7 +20,7 @@ const tempPrefix = "."
 // Make makes the folder.
 func (n Notes) Make() error {
 	if err := os.MkdirAll(n.Dir, 0o700); err != nil {
-		return fmt.Errorf("make the folder of notes: %w", err)
+		return fmt.Errorf("make the folder of notes: %w", subnet.Cure(n.Dir, err))
 	}
 	return nil
 }
@@ -29,14 +31,15 @@ func (n Notes) Write(note Note) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	temp := filepath.Join(n.Dir, tempPrefix+note.Name())
+	file, temp := filepath.Join(n.Dir, note.Name()), filepath.Join(n.Dir, tempPrefix+note.Name())
 	if err := os.WriteFile(temp, data, 0o600); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	} else if err != nil {
-		return false, fmt.Errorf("write a note: %w", errors.Join(err, ignoreMissing(os.Remove(temp))))
+		_ = os.Remove(temp) // the first error is the one that matters
+		return false, fmt.Errorf("write a note: %w", subnet.Cure(file, err))
 	}
-	if err := os.Rename(temp, filepath.Join(n.Dir, note.Name())); err != nil {
-		return false, fmt.Errorf("write a note: %w", err)
+	if err := os.Rename(temp, file); err != nil {
+		return false, fmt.Errorf("write a note: %w", subnet.Cure(file, err))
 	}
 	return true, nil
 }
@@ -51,7 +54,7 @@ func (n Notes) Remove(containerID, ifName string) (Note, error) {
 	}
 	// A note that cannot be read goes too.
 	if err := ignoreMissing(os.Remove(filepath.Join(n.Dir, name))); err != nil {
-		return note, fmt.Errorf("remove a note: %w", err)
+		return note, fmt.Errorf("remove a note: %w", subnet.Cure(filepath.Join(n.Dir, name), err))
 	}
 	return note, nil
 }
