@@ -30,8 +30,9 @@ func candidates(opt Options) []candidate {
 		}
 		list = append(list, candidate{"--iface=" + text, byText(text)})
 	}
+	settles := !slices.ContainsFunc(opt.IfaceRegex, opt.ownPattern)
 	for _, pattern := range opt.IfaceRegex {
-		list = append(list, candidate{"--iface-regex=" + pattern, byRegex(pattern)})
+		list = append(list, candidate{"--iface-regex=" + pattern, byRegex(pattern, settles)})
 	}
 	if opt.CanReach != "" {
 		if opt.otherFamily(opt.CanReach) {
@@ -46,10 +47,13 @@ func candidates(opt Options) []candidate {
 		return append(list, candidate{"default route", besides(foreign)})
 	}
 	if public, source := opt.public(); public.IsValid() {
-		return []candidate{{fmt.Sprintf("%s %s", strings.TrimPrefix(source, annotation), public), byPublic(public)}}
+		list = append(list, candidate{fmt.Sprintf("%s %s", strings.TrimPrefix(source, annotation), public), byPublic(public)})
 	}
-	if opt.From == FromInternalIP {
-		return []candidate{{"--iface-from=" + FromInternalIP, byInternalIP}}
+	if opt.From == FromInternalIP { // after a public address that is before a NAT, too
+		list = append(list, candidate{"--iface-from=" + FromInternalIP, byInternalIP})
+	}
+	if len(list) > 0 {
+		return list
 	}
 	return []candidate{{"default route", view.byDefault}}
 }

@@ -37,14 +37,15 @@ func Duplicate(u Underlay, s subnet.Snapshot) error {
 
 // Overlaps reports the devices, other than the overlay's own and the bridge of the pods, that have an address or a
 // subnet inside one of the pod networks: packets for those pods would stay on the host. own are the node's own pod
-// ranges; a bridge with an address in one of them is the bridge of the pods, whatever its name. A local network that
-// is wider than the pod network is no overlap: the kernel's longest match sorts the two.
+// ranges, by which the bridge of the pods is known. A local network that is wider than the pod network is no overlap: the
+// kernel's longest match sorts the two.
 func Overlaps(networks, own []netip.Prefix, host kernel.Host) error {
-	v := newView(Options{PodNetworks: own}, host)
+	v := newView(Options{}, host)
+	pods := v.podBridges(own)
 	var found []string
 	for _, a := range host.Addrs {
 		l, ok := v.link(a.Index)
-		if !ok || !l.Up || v.barred(l) != nil || podSide(l, a) {
+		if !ok || !l.Up || v.barred(l) != nil || pods[l.Index] || podSide(l, a) {
 			continue
 		}
 		for _, n := range networks {
@@ -57,6 +58,24 @@ func Overlaps(networks, own []netip.Prefix, host kernel.Host) error {
 		return nil
 	}
 	return fmt.Errorf("check the pod network: %s; move one of the two: %w", strings.Join(found, "; "), ErrOverlap)
+}
+
+// podBridges finds the bridge of the pods, whatever its name: it has an address of one of the node's ranges, with that range's
+// length. Beside the bridge of the usual name any other one has it by accident, as docker0 does on the node whose range it met.
+func (v view) podBridges(own []netip.Prefix) map[int]bool {
+	bridges, usual := map[int]bool{}, false
+	for _, a := range v.host.Addrs {
+		l, ok := v.link(a.Index)
+		if !ok || !slices.Contains(own, a.Prefix.Masked()) || l.Kind != "bridge" && l.Name != podBridge {
+			continue
+		}
+		bridges[l.Index] = true
+		usual = usual || l.Name == podBridge
+	}
+	if usual {
+		return nil // its name has told already
+	}
+	return bridges
 }
 
 // podSide reports whether an address is the gateway that a point-to-point CNI plugin gives to one pod.

@@ -98,8 +98,9 @@ func byInternalIP(v view) (choice, error) {
 	return found, nil
 }
 
-// byRegex looks at all usable addresses before it looks at names, in the order of the devices.
-func byRegex(pattern string) func(view) (choice, error) {
+// byRegex looks at all usable addresses before it looks at names, in the order of the devices. A pattern may settle the device by
+// an address of the other family, as an address does, where no pattern is for this one.
+func byRegex(pattern string, settles bool) func(view) (choice, error) {
 	re, err := regexp.Compile(pattern)
 	if err != nil {
 		return func(view) (choice, error) { return choice{}, mistake(err.Error()) }
@@ -116,8 +117,36 @@ func byRegex(pattern string) func(view) (choice, error) {
 				}
 			}
 		}
-		return v.byName(re)
+		found, err := v.byName(re)
+		if err != nil && settles {
+			if other, ok := v.byOtherFamily(re); ok {
+				return other, nil
+			}
+		}
+		return found, err
 	}
+}
+
+// byOtherFamily finds a device by its address of the other family, if it has one of this family too.
+func (v view) byOtherFamily(re *regexp.Regexp) (choice, bool) {
+	other := v
+	other.opt.Family = 1 - v.opt.Family
+	for _, l := range v.links {
+		if v.barred(l) != nil || v.unlikely(l) != nil || len(v.usable(l)) == 0 {
+			continue
+		}
+		for _, a := range other.usable(l) {
+			if text := a.Prefix.Addr().String(); re.MatchString(text) {
+				return choice{link: l, why: fmt.Sprintf("--iface-regex=%s matches its address %s", re, text)}, true
+			}
+		}
+	}
+	return choice{}, false
+}
+
+// ownPattern tells by its colons whether a regular expression is meant for addresses of this family.
+func (o Options) ownPattern(pattern string) bool {
+	return strings.Contains(pattern, ":") == (o.Family == subnet.IPv6)
 }
 
 func (v view) byName(re *regexp.Regexp) (choice, error) {

@@ -70,9 +70,12 @@ func TestI01ASharedAddressThatTheOperatorGaveIsCuredWhereHeGaveIt(t *testing.T) 
 
 func TestI03ANATedPublicIPIsAnnouncedAndNeverLocal(t *testing.T) {
 	for name, opt := range map[string]Options{
-		"flag":       {Iface: []string{"eth0"}, PublicIP: ip("203.0.113.7")},
-		"annotation": {Iface: []string{"eth0"}, NodePublicIP: ip("203.0.113.7")},
-		"overwrite":  {Overwrite: ip("203.0.113.7")},
+		"flag":                              {Iface: []string{"eth0"}, PublicIP: ip("203.0.113.7")},
+		"annotation":                        {Iface: []string{"eth0"}, NodePublicIP: ip("203.0.113.7")},
+		"overwrite":                         {Overwrite: ip("203.0.113.7")},
+		"flag, by the Node's address":       {From: FromInternalIP, InternalIP: ip("10.0.2.15"), PublicIP: ip("203.0.113.7")},
+		"annotation, by the Node's address": {From: FromInternalIP, InternalIP: ip("10.0.2.15"), NodePublicIP: ip("203.0.113.7")},
+		"flag, by the default route":        {Iface: []string{""}, PublicIP: ip("203.0.113.7")}, // --iface=
 	} {
 		u, err := Pick(opt, host(t, twoNICs))
 		if err != nil {
@@ -257,16 +260,24 @@ func TestI09TheRegexPicksTheRightNIC(t *testing.T) {
 		opt  Options
 		want string
 	}{
-		"second address of b":         {Options{IfaceRegex: []string{`^192\.168\.6\.`}}, "b 192.168.6.1"},
-		"first address of b":          {Options{IfaceRegex: []string{`192\.168\.`}}, "b 192.168.5.1"},
-		"by name":                     {Options{IfaceRegex: []string{"^d$"}}, "d 192.168.7.1"},
-		"by name, without an address": {Options{IfaceRegex: []string{"^[cd]$"}}, "d 192.168.7.1"},
-		"address match before name":   {Options{IfaceRegex: []string{"^a$|7"}}, "d 192.168.7.1"},
-		"regexes in their order":      {Options{IfaceRegex: []string{"^x$", "^b$", "^a$"}}, "b 192.168.5.1"},
-		"a later regex by address":    {Options{IfaceRegex: []string{"^c$", `^10\.`}}, "a 10.1.0.1"},
-		"the other family on its own": {Options{Family: v6, IfaceRegex: []string{"^fd00:7:"}}, "d fd00:7::1"},
-		"an IPv4 pattern matches no IPv6": {Options{Family: v6, IfaceRegex: []string{`192\.168\.6\.`}},
-			`error: pick the IPv6 underlay: --iface-regex=192\.168\.6\.: no interface has a matching address or name: waiting for the host to have one`},
+		"second address of b":                 {Options{IfaceRegex: []string{`^192\.168\.6\.`}}, "b 192.168.6.1"},
+		"first address of b":                  {Options{IfaceRegex: []string{`192\.168\.`}}, "b 192.168.5.1"},
+		"by name":                             {Options{IfaceRegex: []string{"^d$"}}, "d 192.168.7.1"},
+		"by name, without an address":         {Options{IfaceRegex: []string{"^[cd]$"}}, "d 192.168.7.1"},
+		"address match before name":           {Options{IfaceRegex: []string{"^a$|7"}}, "d 192.168.7.1"},
+		"regexes in their order":              {Options{IfaceRegex: []string{"^x$", "^b$", "^a$"}}, "b 192.168.5.1"},
+		"a later regex by address":            {Options{IfaceRegex: []string{"^c$", `^10\.`}}, "a 10.1.0.1"},
+		"the other family on its own":         {Options{Family: v6, IfaceRegex: []string{"^fd00:7:"}}, "d fd00:7::1"},
+		"an IPv4 pattern alone settles IPv6":  {Options{Family: v6, IfaceRegex: []string{`192\.168\.6\.`}}, "b fd00:6::1"},
+		"an IPv6 pattern alone settles IPv4":  {Options{IfaceRegex: []string{"^fd00:7:"}}, "d 192.168.7.1"},
+		"IPv4 patterns for two kinds of host": {Options{Family: v6, IfaceRegex: []string{`^172\.`, `^192\.168\.7`}}, "d fd00:7::1"},
+		"a pattern each, IPv4":                {Options{IfaceRegex: []string{`^192\.168\.6\.`, "^fd00:7:"}}, "b 192.168.6.1"},
+		"a pattern each, IPv6":                {Options{Family: v6, IfaceRegex: []string{`^192\.168\.6\.`, "^fd00:7:"}}, "d fd00:7::1"},
+		"a pattern each, IPv6 not there yet": {Options{Family: v6, IfaceRegex: []string{`^192\.168\.6\.`, "^fd00:8:"}},
+			`error: pick the IPv6 underlay: --iface-regex=^192\.168\.6\.: no interface has a matching address or name; ` +
+				`--iface-regex=^fd00:8:: no interface has a matching address or name: waiting for the host to have one`},
+		"an IPv4 pattern of a device without IPv6": {Options{Family: v6, IfaceRegex: []string{`^10\.1\.`}},
+			`error: pick the IPv6 underlay: --iface-regex=^10\.1\.: no interface has a matching address or name: waiting for the host to have one`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -395,20 +406,23 @@ func TestI13AnOverlapWithALocalNetworkNamesTheInterface(t *testing.T) {
 		addr cni0 10.244.1.1/24
 	`
 	tests := map[string]struct{ text, want string }{
-		"none":                         {"", ""},
-		"a bridge of the same range":   {"link docker0 kind bridge\naddr docker0 10.244.0.1/16", "docker0 has 10.244.0.1/16 inside 10.244.0.0/16"},
-		"a bridge of a part of it":     {"link br-1 kind bridge\naddr br-1 10.244.7.1/24", "br-1 has 10.244.7.1/24 inside 10.244.0.0/16"},
-		"the underlay":                 {"addr eth0 10.244.0.5/24", "eth0 has 10.244.0.5/24 inside 10.244.0.0/16"},
-		"IPv6":                         {"link x\naddr x fd00:10:244:5::1/64", "x has fd00:10:244:5::1/64 inside fd00:10:244::/56"},
-		"two":                          {"link x\nlink y\naddr x 10.244.4.1/30\naddr y 10.244.5.1/32", "x has 10.244.4.1/30 inside 10.244.0.0/16; y has 10.244.5.1/32 inside 10.244.0.0/16"},
-		"the pods' bridge, other name": {"link cbr0 kind bridge\naddr cbr0 10.244.1.1/24", ""},
-		"a point-to-point pod":         {"link veth7 kind veth\naddr veth7 10.244.1.1/32", ""},
-		"a device that is down":        {"link docker0 kind bridge down\naddr docker0 10.244.0.1/16", ""},
-		"a wider local network":        {"addr eth0 10.244.0.5/8", ""},
+		"none":                            {"", ""},
+		"a bridge around the own range":   {"link docker0 kind bridge\naddr docker0 10.244.1.1/16", "docker0 has 10.244.1.1/16 inside 10.244.0.0/16"},
+		"a bridge of the own range":       {"link docker0 kind bridge\naddr docker0 10.244.1.1/24", "docker0 has 10.244.1.1/24 inside 10.244.0.0/16"},
+		"a bridge of a part of the own":   {"link virbr0 kind bridge\naddr virbr0 10.244.1.129/25", "virbr0 has 10.244.1.129/25 inside 10.244.0.0/16"},
+		"IPv6, a bridge of the own range": {"link br-1 kind bridge\naddr br-1 fd00:10:244:1::1/64", "br-1 has fd00:10:244:1::1/64 inside fd00:10:244::/56"},
+		"a bridge of the same range":      {"link docker0 kind bridge\naddr docker0 10.244.0.1/16", "docker0 has 10.244.0.1/16 inside 10.244.0.0/16"},
+		"a bridge of a part of it":        {"link br-1 kind bridge\naddr br-1 10.244.7.1/24", "br-1 has 10.244.7.1/24 inside 10.244.0.0/16"},
+		"the underlay":                    {"addr eth0 10.244.0.5/24", "eth0 has 10.244.0.5/24 inside 10.244.0.0/16"},
+		"IPv6":                            {"link x\naddr x fd00:10:244:5::1/64", "x has fd00:10:244:5::1/64 inside fd00:10:244::/56"},
+		"two":                             {"link x\nlink y\naddr x 10.244.4.1/30\naddr y 10.244.5.1/32", "x has 10.244.4.1/30 inside 10.244.0.0/16; y has 10.244.5.1/32 inside 10.244.0.0/16"},
+		"a point-to-point pod":            {"link veth7 kind veth\naddr veth7 10.244.1.1/32", ""},
+		"a device that is down":           {"link docker0 kind bridge down\naddr docker0 10.244.0.1/16", ""},
+		"a wider local network":           {"addr eth0 10.244.0.5/8", ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			err := Overlaps(pods, nets("10.244.1.0/24"), host(t, base+tt.text))
+			err := Overlaps(pods, nets("10.244.1.0/24", "fd00:10:244:1::/64"), host(t, base+tt.text))
 			if tt.want == "" {
 				if err != nil {
 					t.Error(err)
@@ -423,6 +437,21 @@ func TestI13AnOverlapWithALocalNetworkNamesTheInterface(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestI13TheBridgeOfThePodsIsKnownByItsAddressWhateverItsName(t *testing.T) {
+	const pod = "link cbr0 kind bridge\naddr cbr0 10.244.1.1/24\naddr cbr0 fd00:10:244:1::1/64\n"
+	for text, want := range map[string]string{
+		pod:                             "",
+		pod + "addr cbr0 10.244.9.1/24": "", // of a range before, which the address collection takes off
+		pod + "link docker0 kind bridge\naddr docker0 10.244.1.1/16": "docker0 has 10.244.1.1/16",
+		"link eth0\naddr eth0 10.244.1.1/24":                         "eth0 has 10.244.1.1/24", // no bridge
+	} {
+		err := Overlaps(pods, nets("10.244.1.0/24", "fd00:10:244:1::/64"), host(t, text))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%v, want %q, on\n%s", err, want, text)
+		}
 	}
 }
 

@@ -24,7 +24,6 @@ func Shadows(want kernel.State, host kernel.Host) string {
 			}
 		}
 	}
-	const most = 5
 	var found []string
 	for _, r := range host.Routes {
 		for _, n := range bits[subnet.FamilyOf(r.Dst.Addr())] {
@@ -37,13 +36,47 @@ func Shadows(want kernel.State, host kernel.Host) string {
 			}
 		}
 	}
-	if len(found) == 0 {
+	return listed("other nodes' pods", found)
+}
+
+// listed is one line about foreign routes, empty without any.
+func listed(whose string, routes []string) string {
+	const most = 5
+	if len(routes) == 0 {
 		return ""
 	}
-	if more := len(found) - most; more > 0 {
-		found = append(found[:most], fmt.Sprintf("and %d more", more))
+	if more := len(routes) - most; more > 0 {
+		routes = append(routes[:most], fmt.Sprintf("and %d more", more))
 	}
-	return "routes of somebody else take packets for other nodes' pods another way; remove them (ip route del): " + strings.Join(found, "; ")
+	return "routes of somebody else take packets for " + whose + " another way; remove them (ip route del): " + strings.Join(routes, "; ")
+}
+
+// ShadowsOwn finds routes of others that take packets for this node's own pods away from them, as the block routes of another
+// network plugin do that was there before, and those to the node which had the range before. own are the node's pod ranges.
+func ShadowsOwn(own []netip.Prefix, host kernel.Host) string {
+	v := newView(Options{PodNetworks: own}, host)
+	var found []string
+	for _, r := range host.Routes {
+		i := slices.IndexFunc(own, func(p netip.Prefix) bool { return p.Contains(r.Dst.Addr()) && p.Bits() <= r.Dst.Bits() })
+		if i >= 0 && !r.Ours && !v.leadsToPods(r) && (r.Dst != own[i] || r.Metric < connectedMetric(r.Dst)) {
+			found = append(found, fmt.Sprintf("%s for %s", v.routeText(r), own[i]))
+		}
+	}
+	return listed("this node's own pods", found)
+}
+
+// connectedMetric is that of the route which the bridge's address brings along, plus one: of two IPv4 routes of metric 0 the older
+// one is taken.
+func connectedMetric(dst netip.Prefix) int { return [2]int{1, 256}[subnet.FamilyOf(dst.Addr())] }
+
+// leadsToPods reports whether a route leads to the pods' bridge, to one pod behind its own device, or into a local network, of
+// which Overlaps tells.
+func (v view) leadsToPods(r kernel.HostRoute) bool {
+	return slices.ContainsFunc(r.Hops, func(hop kernel.Hop) bool {
+		l, ok := v.link(hop.Index)
+		local := func(a kernel.HostAddr) bool { return a.Index == hop.Index && r.Dst.Contains(a.Prefix.Addr()) }
+		return !ok || l.Kind == "veth" || v.barred(l) != nil || slices.ContainsFunc(v.host.Addrs, local)
+	})
 }
 
 // shadows reports whether a route is taken instead of ours, and leads somewhere else.

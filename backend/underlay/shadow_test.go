@@ -58,3 +58,43 @@ func TestRoutesThatTakePodsPacketsAnotherWayAreNamed(t *testing.T) {
 		}
 	}
 }
+
+// A node that was Calico's has block routes to nowhere left, and one that got the range of another flannel node of host-gw has that
+// one's route.
+func TestRoutesThatTakeTheOwnPodsPacketsAwayAreNamed(t *testing.T) {
+	pfx := netip.MustParsePrefix
+	own := []netip.Prefix{pfx("10.244.1.0/24"), pfx("fd00:10:244:1::/64")}
+	for _, tc := range []struct {
+		name, dst string
+		index     int
+		metric    int
+		ours      bool
+		told      string
+	}{
+		{name: "the bridge's own", dst: "10.244.1.0/24", index: 6},
+		{name: "the bridge's own, IPv6", dst: "fd00:10:244:1::/64", index: 6, metric: 256},
+		{name: "a pod on a device of its own", dst: "10.244.1.7/32", index: 8},
+		{name: "the last resort", dst: "10.244.1.0/24", metric: 1000, ours: true},
+		{name: "a block of Calico's", dst: "10.244.1.64/26", told: "blackhole 10.244.1.64/26 for 10.244.1.0/24"},
+		{name: "a part, elsewhere", dst: "fd00:10:244:1:8000::/65", index: 2, metric: 1024, told: "fd00:10:244:1:8000::/65 dev eth0 for fd00:10:244:1::/64"},
+		{name: "to the node of before", dst: "10.244.1.0/24", index: 2, told: "10.244.1.0/24 dev eth0 for 10.244.1.0/24"},
+		{name: "to the node of before, liked less", dst: "10.244.1.0/24", index: 2, metric: 100},
+		{name: "to the node of before, liked less, IPv6", dst: "fd00:10:244:1::/64", index: 2, metric: 1024},
+		{name: "a local network, which Overlaps tells of", dst: "10.244.1.128/25", index: 7},
+		{name: "another node's", dst: "10.244.2.64/26"},
+		{name: "a wider one", dst: "10.244.0.0/16", index: 2},
+	} {
+		host := kernel.Host{
+			Links: []kernel.HostLink{{Index: 2, Name: "eth0", Up: true}, {Index: 6, Name: "cni0", Kind: "bridge", Up: true}, {Index: 7, Name: "lab0", Up: true}, {Index: 8, Name: "veth1", Kind: "veth", Up: true}},
+			Addrs: []kernel.HostAddr{{Index: 2, Prefix: pfx("192.168.50.1/24")}, {Index: 6, Prefix: pfx("10.244.1.1/24")}, {Index: 7, Prefix: pfx("10.244.1.129/25")}},
+		}
+		r := kernel.HostRoute{Dst: pfx(tc.dst), Metric: tc.metric, Type: "blackhole", Ours: tc.ours}
+		if tc.index != 0 {
+			r.Type, r.Hops = "unicast", []kernel.Hop{{Index: tc.index}}
+		}
+		host.Routes = []kernel.HostRoute{r}
+		if got := underlay.ShadowsOwn(own, host); (got != "") != (tc.told != "") || !strings.Contains(got, tc.told) || got != "" && !strings.Contains(got, "this node's own pods") {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.told)
+		}
+	}
+}
