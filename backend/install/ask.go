@@ -3,13 +3,17 @@ package install
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -56,7 +60,11 @@ func askRelease(ctx context.Context, path string) (release, error) {
 	return parseRelease(first), nil
 }
 
-// askProtocols asks a plugin which versions of the CNI protocol it speaks, lowest first.
+// unasked are the protocol versions that a plugin is taken to speak which cannot be asked here: every release since 2021 does.
+var unasked = []string{oldest, "0.4.0", "1.0.0"}
+
+// askProtocols asks a plugin which versions of the CNI protocol it speaks, lowest first. One that needs libraries of the host does
+// not start in this container, and serves the host's runtime all the same: it is taken at its word unheard.
 func askProtocols(ctx context.Context, path string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -66,8 +74,11 @@ func askProtocols(ctx context.Context, path string) ([]string, error) {
 	cmd.Stdin = strings.NewReader(`{"cniVersion":"1.0.0"}`)
 	cmd.WaitDelay = time.Second
 	out, err := cmd.Output()
+	if errors.Is(err, fs.ErrNotExist) && executable(path) {
+		return slices.Clone(unasked), nil
+	}
 	if err != nil {
-		return nil, fmt.Errorf("ask %s for its CNI versions: %w", path, err)
+		return nil, fmt.Errorf("ask %s for its CNI versions: %w%s", path, err, startCure(path, err))
 	}
 	var answer struct {
 		SupportedVersions []string `json:"supportedVersions"`
@@ -77,6 +88,17 @@ func askProtocols(ctx context.Context, path string) ([]string, error) {
 	}
 	slices.SortFunc(answer.SupportedVersions, compareVersions)
 	return answer.SupportedVersions, nil
+}
+
+// startCure is what helps against a plugin that cannot be started; empty when that is not known.
+func startCure(path string, err error) string {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Sprintf(" (chmod 755 %s; or the file system of %s is mounted noexec)", path, filepath.Dir(path))
+	case errors.Is(err, syscall.ENOEXEC):
+		return " (it is built for another machine, or cut short: install it anew)"
+	}
+	return ""
 }
 
 // compareVersions orders protocol versions.

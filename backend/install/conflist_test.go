@@ -2,6 +2,7 @@ package install
 
 import (
 	"context"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -176,6 +177,36 @@ func TestC12MissingPluginsAreNamedAndNothingIsPublished(t *testing.T) {
 	}
 }
 
+// C-12: a distribution's plugin that is linked with libraries of the host cannot be started by us, and is none that is missing.
+func TestC12APluginThatOnlyTheHostCanStartHoldsNoConflistBack(t *testing.T) {
+	bin := chain(t)
+	bin.write("bridge", "#!/no/such/loader\n", 0o755)
+	got, err := Conflist(context.Background(), nil, bin.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Replace(builtinRendered, "\"1.0.0\",\n    \"1.1.0\"", "\"1.0.0\"", 1)
+	if d := cmp.Diff(want, string(got)); d != "" {
+		t.Errorf("conflist (-want +got):\n%s", d)
+	}
+	for text, cure := range map[string]string{
+		"#!/bin/sh\n":     "permission denied (chmod 755 " + filepath.Join(bin.dir, "bridge") + "; or the file system of " + bin.dir + " is mounted noexec)",
+		"\x7fELF no such": "exec format error (it is built for another machine, or cut short: install it anew)",
+	} {
+		mode := fs.FileMode(0o755)
+		if strings.HasPrefix(text, "#!") {
+			mode = 0o644
+		}
+		if err := os.Remove(filepath.Join(bin.dir, "bridge")); err != nil {
+			t.Fatal(err)
+		}
+		bin.write("bridge", text, mode)
+		if _, err := Conflist(context.Background(), nil, bin.dir); err == nil || !strings.Contains(err.Error(), cure) {
+			t.Errorf("%q: %v, want %q", text, err, cure)
+		}
+	}
+}
+
 // C-16: another configuration sorts before ours, so the runtime uses that one.
 func TestC16ConfigurationsBeforeOursAreNamed(t *testing.T) {
 	s := newShelf(t)
@@ -186,6 +217,8 @@ func TestC16ConfigurationsBeforeOursAreNamed(t *testing.T) {
 		"07-readme.txt":               `{"type":"bridge"}`,
 		"08-multus.conf":              `{"name":"m","type":"multus","delegates":[{"plugins":[{"type":"flannel"}]}]}`,
 		"09-multus.conf":              `{"name":"m","type":"multus","clusterNetwork":"/etc/cni/net.d/10-flannel.conflist"}`,
+		"09-multus-by-name.conf":      `{"name":"m","type":"multus","clusterNetwork":"cbr0"}`,
+		"09-multus-other.conf":        `{"name":"m","type":"multus","clusterNetwork":"calico"}`,
 		"10-containerd-net.conflist":  `{"name":"c","plugins":[{"type":"bridge"}]}`,
 		ConflistName:                  Builtin,
 		"20-other.conflist":           `{"name":"o","plugins":[{"type":"bridge"}]}`,
@@ -197,7 +230,7 @@ func TestC16ConfigurationsBeforeOursAreNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{"00-bridge.conf", "10-containerd-net.conflist"}, got); d != "" {
+	if d := cmp.Diff([]string{"00-bridge.conf", "09-multus-other.conf", "10-containerd-net.conflist"}, got); d != "" {
 		t.Errorf("foreign (-want +got):\n%s", d)
 	}
 	if got, err := Foreign(filepath.Join(s.dir, "none")); got != nil || err != nil {
@@ -225,11 +258,19 @@ func TestC16FilesThatShadowOursWithoutBeingAnotherNetworkAreTold(t *testing.T) {
 	} {
 		s.write(name, text, 0o644)
 	}
+	// A link to somewhere else of the host leads nowhere in the agent's container.
+	for _, name := range []string{"04-link.conf", "20-link.conf"} {
+		if err := os.Symlink("/no/such/file", filepath.Join(s.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	got, err := Odd(s.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
+		"04-link.conf cannot be read here: open " + filepath.Join(s.dir, "04-link.conf") + ": no such file or directory: a runtime may take it before " +
+			"10-flannel.conflist, or stop at it (containerd does) and have no network at all; mend or remove it",
 		"05-broken.conflist is no CNI configuration: a runtime may stop at it (containerd does) and have no network at all; mend or remove it",
 		"06-empty.conf is no CNI configuration: a runtime may stop at it (containerd does) and have no network at all; mend or remove it",
 		"09-flannel.conflist leads to this network and has no portmap, so that hostPorts are not served: the runtime takes it and not 10-flannel.conflist; remove it",

@@ -19,7 +19,7 @@ func Foreign(dir string) ([]string, error) {
 	before, err := earlier(dir)
 	var out []string
 	for _, f := range before {
-		if loads(f.text) && !refersToUs(f.text) {
+		if loads(f.text) && !refersToUs(f.text) && !leadsTo(f.text, networkIn(dir)) {
 			out = append(out, f.name)
 		}
 	}
@@ -33,6 +33,9 @@ func Odd(dir string) ([]string, error) {
 	var out []string
 	for _, f := range before {
 		switch {
+		case f.err != nil:
+			out = append(out, fmt.Sprintf("%s cannot be read here: %v: a runtime may take it before %s, or stop at it (containerd does) and have no network at all; mend or remove it",
+				f.name, f.err, ConflistName))
 		case !loads(f.text):
 			out = append(out, f.name+" is no CNI configuration: a runtime may stop at it (containerd does) and have no network at all; mend or remove it")
 		case lacksPorts(f.text):
@@ -46,9 +49,10 @@ func Odd(dir string) ([]string, error) {
 type configuration struct {
 	name string
 	text []byte
+	err  error // why it has no text
 }
 
-// earlier reads the files that a runtime looks at before ours. One that cannot be read is left out: it may be gone by now.
+// earlier reads the files that a runtime looks at before ours.
 func earlier(dir string) ([]configuration, error) {
 	entries, err := os.ReadDir(dir) // sorted by name, as runtimes sort
 	if errors.Is(err, fs.ErrNotExist) {
@@ -62,12 +66,15 @@ func earlier(dir string) ([]configuration, error) {
 		if e.Name() >= ConflistName {
 			break
 		}
-		if e.IsDir() || !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
+		if !e.Type().IsRegular() && e.Type() != fs.ModeSymlink || !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
 			continue
 		}
-		if data, err := os.ReadFile(filepath.Join(dir, e.Name())); err == nil {
-			out = append(out, configuration{e.Name(), data})
+		path := filepath.Join(dir, e.Name())
+		data, err := os.ReadFile(path)
+		if _, there := os.Lstat(path); err != nil && there != nil {
+			continue // it is gone by now
 		}
+		out = append(out, configuration{e.Name(), data, err})
 	}
 	return out, nil
 }
@@ -114,6 +121,26 @@ func mentions(v any, key string) bool {
 		}
 	}
 	return false
+}
+
+// leadsTo reports whether a configuration is of Multus and names a network as the one of the cluster.
+func leadsTo(data []byte, network string) bool {
+	var c struct {
+		ClusterNetwork string `json:"clusterNetwork"`
+	}
+	return network != "" && json.Unmarshal(data, &c) == nil && c.ClusterNetwork == network
+}
+
+// networkIn is the name of our network, "" while there is no conflist of ours.
+func networkIn(dir string) string {
+	var c struct {
+		Name string `json:"name"`
+	}
+	data, err := os.ReadFile(filepath.Join(dir, ConflistName))
+	if err != nil || json.Unmarshal(data, &c) != nil {
+		return ""
+	}
+	return c.Name
 }
 
 // RemoveStale removes our conflist when subnet.env is not there, which is so from a boot until the agent is ready: /run is
