@@ -32,6 +32,10 @@ type Options struct {
 	State    string // file in which a pass remembers its boot and cluster
 	Proc     string // /proc
 
+	// Foreign says that the books are not host-local's, or are kept where we do not see them: then no reservation is looked at,
+	// and none is put back.
+	Foreign bool
+
 	Bridge string // of the stock delegate: "cni0"
 	Kernel Kernel
 	Files  subnet.Writer // what State is written with
@@ -134,7 +138,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 // still seems alive, which costs nothing; the other way round a pod that is added would have an address and seem dead.
 func look(opts Options, boot boot) (view, error) {
 	v := view{
-		network: opts.Network, cidrs: opts.PodCIDRs, netnsDir: opts.NetnsDir, boot: boot, now: time.Now(),
+		network: opts.Network, cidrs: opts.PodCIDRs, netnsDir: opts.NetnsDir, foreign: opts.Foreign, boot: boot, now: time.Now(),
 		recordTypes: map[string]recordInfo{},
 	}
 	var err error
@@ -151,6 +155,8 @@ func look(opts Options, boot boot) (view, error) {
 		rec, err := opts.records().ReadName(e.Name)
 		v.recordTypes[e.Name] = recordInfo{network: rec.Network, delegate: rec.Type, ipam: rec.IPAM.Type, broken: err != nil}
 	}
-	v.reservations, err = opts.store().List()
+	if !opts.Foreign {
+		v.reservations, err = opts.store().List()
+	}
 	return v, err
 }

@@ -110,6 +110,23 @@ func TestAPassFreesOnlyWhatNobodyLivingHolds(t *testing.T) {
 	}
 }
 
+// C-10: a template with another address management, or with a dataDir that is not mounted. A living pod seems to have lost its
+// reservation then, and its record, of which the runtime keeps no result, seems to be nobody's.
+func TestWhereTheBooksAreSomebodyElsesNothingIsPutBack(t *testing.T) {
+	n := newNode(t)
+	n.Foreign = true
+	n.live("na", "10.244.1.2")
+	n.record("a", time.Hour)
+	n.reserve("10.244.1.9", "dead", time.Hour)
+	r := n.pass()
+	if d := cmp.Diff([]string{"10.244.1.9 dead/eth0"}, n.left()); d != "" || len(r.Restored)+len(r.Freed)+len(r.Records) > 0 {
+		t.Errorf("%s\nreservations (-want +got):\n%s", r, d)
+	}
+	if d := cmp.Diff([]string{"a"}, files(n.Records)); d != "" {
+		t.Errorf("records (-want +got):\n%s", d)
+	}
+}
+
 // A node is cut from power with 200 of 254 addresses taken; its DELs never come. Three times.
 func TestC08AddressesDoNotLeakOverReboots(t *testing.T) {
 	n := newNode(t)

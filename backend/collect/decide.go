@@ -49,7 +49,9 @@ func decide(v view) plan {
 			kept[ipam.RecordName(r.Owner)] = true
 		}
 	}
-	p.restore, p.problems = v.lost(p.problems)
+	if !v.foreign {
+		p.restore, p.problems = v.lost(p.problems)
+	}
 	for _, c := range p.restore {
 		kept[ipam.RecordName(c.Owner)] = true
 	}
@@ -157,7 +159,7 @@ func (v view) staleRecords(kept map[string]bool, restored []Change) []ipam.Entry
 			continue
 		}
 		// Without host-local there is no reservation to tell that the pod lives.
-		if info.broken || info.ipam == "host-local" || v.boot.earlier(e.ModTime) {
+		if info.broken || info.ipam == "host-local" && !v.foreign || v.boot.earlier(e.ModTime) {
 			out = append(out, e)
 		}
 	}

@@ -17,6 +17,7 @@ type view struct {
 	network  string
 	cidrs    []netip.Prefix
 	netnsDir string
+	foreign  bool // reservations are not to be seen
 
 	pods         kernel.Pods
 	reservations []ipam.Reservation
