@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -133,11 +134,8 @@ func (o *options) finish(env map[string]string, needNode bool) (daemon.Config, e
 		return a
 	}
 	c.Iface.PublicIP = [2]netip.Addr{addr("public-ip", o.publicIP, true), addr("public-ipv6", o.publicIPv6, false)}
-	// An empty --iface or --iface-regex means the default route, as flannel reads it.
-	empty := func(s string) bool { return s == "" }
-	c.Iface.Names = slices.DeleteFunc(slices.Clone(o.iface), empty)
-	c.Iface.Regexes = slices.DeleteFunc(slices.Clone(c.Iface.Regexes), empty)
-	ip, err := netip.ParseAddr(o.healthIP)
+	c.Iface.Names, c.Iface.Regexes = places(o.iface, c.Iface.Regexes)
+	ip, err := netip.ParseAddr(cmp.Or(o.healthIP, "0.0.0.0")) // nothing is everywhere, as in flannel
 	if err != nil {
 		errs = append(errs, fmt.Errorf("--healthz-ip=%q: want an IP address", o.healthIP))
 	}
@@ -165,6 +163,9 @@ func (o *options) finish(env map[string]string, needNode bool) (daemon.Config, e
 		errs = append(errs, fmt.Errorf("--policy-established=%q: want follow or keep", o.established))
 	}
 	c.Resync = time.Duration(o.resync) * time.Second
+	if !o.kubeSubnetMgr {
+		errs = append(errs, errors.New("--kube-subnet-mgr=false asks for flannel's etcd mode, which weft does not have: leave the flag out"))
+	}
 	if o.renewMargin < 1 || o.renewMargin > 1439 {
 		errs = append(errs, fmt.Errorf("--subnet-lease-renew-margin=%d: want 1 to 1439 minutes", o.renewMargin))
 	}
@@ -177,6 +178,17 @@ func (o *options) finish(env map[string]string, needNode bool) (daemon.Config, e
 	}
 	errs = append(errs, c.Validate())
 	return c, errors.Join(errs...)
+}
+
+// places are the interfaces and regexes that say something. An empty --iface or --iface-regex is the default route, as flannel
+// reads it: beside others it says nothing, and alone it keeps --public-ip from deciding the interface.
+func places(names, regexes []string) (some, patterns []string) {
+	empty := func(s string) bool { return s == "" }
+	some, patterns = slices.DeleteFunc(slices.Clone(names), empty), slices.DeleteFunc(slices.Clone(regexes), empty)
+	if len(names)+len(regexes) > 0 && len(some)+len(patterns) == 0 {
+		some = []string{""}
+	}
+	return some, patterns
 }
 
 // notes tells of flags that are accepted for compatibility and change nothing.

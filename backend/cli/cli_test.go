@@ -20,6 +20,7 @@ func TestFlannelsCommandLinesAreUnderstood(t *testing.T) {
 		{"-ip-masq", "-kube-subnet-mgr", "-healthz-port", "8081"},
 		{"-ip-masq=true", "-kube-subnet-mgr=true", "--healthz-port", "8081", "-v", "10"},
 		{"--ip-masq", "-iface=eth0", "-iface", "eth1", "--healthz-port=8081", "-v=4"},
+		{"--ip-masq", "--healthz-ip=", "--healthz-port=8081"},                 // everywhere
 		{"--ip-masq", "--healthz-port=8081", "--kube-api-url=192.0.2.1:6443"}, // client-go adds the scheme
 		{"--ip-masq", "--healthz-port=8081", "--kube-api-url=[fd00::1]:6443"},
 	} {
@@ -47,12 +48,30 @@ func TestInterfacesAccumulateInOrder(t *testing.T) {
 	}
 }
 
+// $(IFACE) and $(PUBLIC_IP) in a manifest, of which one is not set: the address may be that of a NAT.
+func TestI04AnEmptyInterfaceAloneIsTheDefaultRoute(t *testing.T) {
+	for _, arg := range []string{"--iface=", "--iface-regex="} {
+		p, err := parse(t, nil, arg, "--public-ip=203.0.113.7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{""}, p.Config.Iface.Names); diff != "" || len(p.Config.Iface.Regexes) > 0 {
+			t.Errorf("%s: names %q, regexes %q", arg, p.Config.Iface.Names, p.Config.Iface.Regexes)
+		}
+	}
+	p, err := parse(t, []string{"FLANNELD_IFACE="}, "--public-ip=203.0.113.7")
+	if err != nil || len(p.Config.Iface.Names) > 0 {
+		t.Errorf("an empty variable is none: %q, %v", p.Config.Iface.Names, err)
+	}
+}
+
 func TestMistakesAreOneLineWithTheCure(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"--ip-mask", "did you mean --ip-masq"},
 		{"-ip-mask", "ip-mask"},
 		{"--etcd-endpoints=http://127.0.0.1:2379", "etcd mode"},
 		{"-etcd-prefix /x", "etcd mode"},
+		{"--kube-subnet-mgr=false", "--kube-subnet-mgr=false asks for flannel's etcd mode, which weft does not have: leave the flag out"},
 		{"--ip-masq false", "takes its value with ="},
 		{"--healthz-port=x", "healthz-port"},
 		{"--healthz-port=70000", "want 0 to 65535"},
@@ -110,6 +129,7 @@ func TestTheEnvironmentIsCheckedLikeTheCommandLine(t *testing.T) {
 	for env, want := range map[string]string{
 		"FLANNELD_IP_MASQ=perhaps":          `environment FLANNELD_IP_MASQ="perhaps"`,
 		"FLANNELD_ETCD_ENDPOINTS=http://x":  "etcd mode",
+		"FLANNELD_KUBE_SUBNET_MGR=false":    "etcd mode",
 		"FLANNELD_PUBLIC_IP=203.0.113.0/24": "--public-ip",
 	} {
 		if _, err := parse(t, []string{env}); err == nil || !strings.Contains(err.Error(), want) {
