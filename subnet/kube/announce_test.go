@@ -1,13 +1,21 @@
 package kube
 
 import (
+	"errors"
+	"io"
+	"log/slog"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/weft-cni/weft/subnet"
 )
@@ -179,7 +187,43 @@ func TestEventsOfOneTextHaveOneNameAndAreRare(t *testing.T) {
 	if written != mostEvents {
 		t.Errorf("%d Events in a period, want at most %d", written, mostEvents)
 	}
+	e.postpone("b", born(3))
+	if e.due("b", born(3).Add(rewrite-1)) || !e.due("b", born(3).Add(rewrite)) {
+		t.Error("an Event that could not be written is tried again too early or too late")
+	}
 	var none *Events
 	none.Warn(t.Context(), self, "R", "x") // writes nothing, and nothing breaks
 	none.problems(t.Context(), subnet.Snapshot{})
+}
+
+// P-10 wants an Event on both Nodes, and the API server may be busy just then, or away.
+func TestP10AnEventThatCouldNotBeWrittenIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fake.NewClientset()
+		answer := error(apierrors.NewInternalError(errors.New("busy")))
+		asked := 0
+		api.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) { asked++; return true, nil, answer })
+		client := &Client{Interface: api, Server: "fake"}
+		e := NewEvents(client, slog.New(slog.DiscardHandler))
+		warn := func(after time.Duration, want int) {
+			t.Helper()
+			time.Sleep(after)
+			e.Warn(t.Context(), subnet.Self{Name: "n1", UID: "u1", Exists: true}, "R", "x")
+			if asked != want {
+				t.Errorf("asked %d times, want %d", asked, want)
+			}
+		}
+		warn(0, 1)
+		warn(time.Second, 1)
+		client.way.note(io.EOF, time.Now())
+		warn(rewrite, 1) // it is away
+		client.way.note(nil, time.Now())
+		warn(0, 2)
+		answer = apierrors.NewForbidden(corev1.Resource("events"), "", errors.New("no rule"))
+		warn(rewrite, 3)
+		warn(rewrite, 3) // which it will be for good
+		answer = nil
+		warn(repeat, 4)
+		warn(rewrite, 4)
+	})
 }

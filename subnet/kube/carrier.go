@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -20,17 +22,24 @@ import (
 // carrier takes requests to the API server. Whom to trust and who we are lies in files, and those are replaced while we
 // run: the CA bundle when the cluster's certificates are, a kubeconfig when its user is. client-go looks at the CA bundle
 // every five minutes and at a kubeconfig never; here both are read again as soon as one side turns the other away, so
-// that the request goes through after all. (A token that has a file of its own is client-go's business: a 401
-// makes it read that.)
+// that the request goes through after all, and when the server is not reached, which may be elsewhere by now. (A token that
+// has a file of its own is client-go's business: a 401 makes it read that.)
 type carrier struct {
-	load func() (*rest.Config, error)
+	load  func() (*rest.Config, error)
+	first *url.URL // of the server that client-go makes its requests for
 
 	// mu protects the fields below; any request may find out that they are out of date.
 	mu     sync.Mutex
 	config *rest.Config
-	next   http.RoundTripper
-	made   int       // how often next was made anew
+	way    way
 	looked time.Time // when the files were last read
+}
+
+// way is how a request travels.
+type way struct {
+	next   http.RoundTripper
+	server *url.URL
+	number int // how many were made before
 }
 
 // reread is the least time between two looks at the files.
@@ -38,23 +47,31 @@ const reread = 200 * time.Millisecond
 
 // newCarrier makes a carrier for a configuration that was just loaded.
 func newCarrier(config *rest.Config, load func() (*rest.Config, error)) (*carrier, error) {
-	next, err := rest.TransportFor(config)
+	w, err := newWay(config, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &carrier{load: load, config: config, next: next}, nil
+	return &carrier{load: load, first: w.server, config: config, way: w}, nil
 }
 
-// RoundTrip passes a request on, and once more at once when the files turn out to be new.
-func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
-	way, number := c.current()
-	resp, err := way.RoundTrip(r)
-	if !turnedAway(resp, err) {
-		return resp, err
+func newWay(config *rest.Config, number int) (way, error) {
+	server, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return way{}, err
 	}
-	c.refresh(time.Now())
-	next, now := c.current()
-	if now == number { // else the files are new, whoever read them
+	next, err := rest.TransportFor(config)
+	return way{next: next, server: server, number: number}, err
+}
+
+// RoundTrip passes a request on, and once more at once when it was turned away and the files turn out to be new.
+func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := c.current()
+	resp, err := c.send(w, r)
+	if err != nil && r.Context().Err() == nil || turnedAway(resp, err) {
+		c.refresh(time.Now())
+	}
+	now := c.current()
+	if now.number == w.number || !turnedAway(resp, err) { // else the files are new, whoever read them
 		return resp, err
 	}
 	again := r.Clone(r.Context())
@@ -71,7 +88,18 @@ func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	if resp != nil {
 		_ = resp.Body.Close() // its refusal is of no more interest
 	}
-	return next.RoundTrip(again)
+	return c.send(now, again)
+}
+
+// send takes a request to the server that there is now.
+func (c *carrier) send(w way, r *http.Request) (*http.Response, error) {
+	if w.server != c.first {
+		r = r.Clone(r.Context())
+		r.URL.Scheme, r.URL.Host, r.URL.User, r.Host = w.server.Scheme, w.server.Host, w.server.User, w.server.Host
+		path := strings.TrimPrefix(r.URL.Path, strings.TrimSuffix(c.first.Path, "/"))
+		r.URL.Path, r.URL.RawPath = strings.TrimSuffix(w.server.Path, "/")+path, ""
+	}
+	return w.next.RoundTrip(r)
 }
 
 // turnedAway tells whether one side does not believe the other who it is.
@@ -81,11 +109,11 @@ func turnedAway(resp *http.Response, err error) bool {
 	return resp != nil && resp.StatusCode == http.StatusUnauthorized || errors.As(err, &untrusted) || errors.As(err, &alert)
 }
 
-// current is the way to take, and how many were made before it.
-func (c *carrier) current() (http.RoundTripper, int) {
+// current is the way to take.
+func (c *carrier) current() way {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.next, c.made
+	return c.way
 }
 
 // refresh reads the files, and makes another way when they say anything new. What cannot be read or used changes nothing:
@@ -98,17 +126,35 @@ func (c *carrier) refresh(now time.Time) {
 	}
 	c.looked = now
 	config, err := c.load()
-	if err != nil || sameTrust(config, c.config) {
+	if _, waits := c.way.next.(unusable); waits && err != nil {
+		c.way.next = unusable{err}
+	}
+	if err != nil || config.Host == c.config.Host && sameTrust(config, c.config) {
 		return
 	}
-	next, err := rest.TransportFor(config)
+	w, err := newWay(config, c.way.number+1)
 	if err != nil {
 		return
 	}
-	utilnet.CloseIdleConnectionsFor(c.next)
-	c.config, c.next = config, next
-	c.made++
+	utilnet.CloseIdleConnectionsFor(c.way.next)
+	c.config, c.way = config, w
 }
+
+// refuse has a carrier that nobody uses yet answer every request with what is wrong with the files, until they are mended.
+func (c *carrier) refuse(bad error) {
+	if bad != nil {
+		c.way.next = unusable{bad}
+	}
+}
+
+// unusable is the way of files that cannot be used, and the error of who takes it.
+type unusable struct{ error }
+
+// RoundTrip implements http.RoundTripper.
+func (u unusable) RoundTrip(*http.Request) (*http.Response, error) { return nil, u }
+
+// CloseIdleConnections has none to close.
+func (unusable) CloseIdleConnections() {}
 
 // sameTrust compares whom two configurations trust and who they say we are.
 func sameTrust(a, b *rest.Config) bool {

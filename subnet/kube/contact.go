@@ -83,7 +83,10 @@ func withOutcome(ctx context.Context) (context.Context, *outcome) {
 // Explain says in one sentence why a request to the API server did not work and what to look at.
 func Explain(server string, err error) string {
 	var certificate *tls.CertificateVerificationError
+	var files unusable
 	switch {
+	case errors.As(err, &files):
+		return fmt.Sprintf("the API server cannot be asked: %v", files)
 	case errors.As(err, &certificate):
 		return fmt.Sprintf("API server %s is not trusted: %v (see the CA of the kubeconfig file or the ServiceAccount, the name in "+
 			"the URL, and the clocks)", server, err)

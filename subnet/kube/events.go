@@ -23,6 +23,9 @@ import (
 // repeat is how often one Event is written again while its cause lasts; the API server forgets Events after an hour.
 const repeat = 20 * time.Minute
 
+// rewrite is when one is tried again that could not be written: the API server was away or had too much to do.
+const rewrite = 30 * time.Second
+
 // mostEvents bounds what is written and remembered in a repeat period, whatever texts the annotations of other nodes
 // bring about.
 const mostEvents = 50
@@ -75,7 +78,7 @@ func (e *Events) problems(ctx context.Context, s subnet.Snapshot) {
 
 // Warn writes a Warning about the own Node unless the same one was written lately.
 func (e *Events) Warn(ctx context.Context, self subnet.Self, reason, text string) {
-	if e == nil || !self.Exists {
+	if e == nil || !self.Exists || e.client.Reason() != "" { // a server that is away is told when it is back
 		return
 	}
 	text = claim.Limit(text, 1000) // the API server refuses more than 1,024 bytes
@@ -88,7 +91,17 @@ func (e *Events) Warn(ctx context.Context, self subnet.Self, reason, text string
 	ev.Name, ev.FirstTimestamp, ev.LastTimestamp = name, metav1.NewTime(now), metav1.NewTime(now)
 	if err := e.write(ctx, ev); err != nil {
 		e.log.Debug("the Event could not be written", "reason", reason, "err", err)
+		if !apierrors.IsForbidden(err) { // as under flannel's own ClusterRole
+			e.postpone(name, now)
+		}
 	}
+}
+
+// postpone makes an Event that could not be written due again before long.
+func (e *Events) postpone(name string, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.last[name] = now.Add(rewrite - repeat)
 }
 
 // due tells whether an Event may be written now, and notes that it was.

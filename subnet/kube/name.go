@@ -43,7 +43,7 @@ func NodeName(ctx context.Context, client *Client, src NameSource, report func(r
 		case unreachable(err):
 			report(err.Error() + nameHint)
 		default:
-			report(Explain(client.Server, err) + nameHint)
+			report(Explain(client.server(), err) + nameHint)
 		}
 		pause(ctx, began)
 	}

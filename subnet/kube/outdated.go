@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/subnet/claim"
 )
 
 // ReasonOutdatedPublicIP tells of a Node that announces an address which another one has by now.
@@ -37,7 +38,8 @@ func (r *resolver) current(p subnet.Peer, c Claim, holder map[netip.Addr]string)
 			continue
 		}
 		r.report(subnet.Problem{Node: p.Name, Reason: ReasonOutdatedPublicIP, Text: fmt.Sprintf(
-			"the address %s that it announces is the address of node %s: it counts again when its agent announces the one it has", ip, other)})
+			"the address %s that it announces is the address of node %s: it counts again when its agent announces the one it has, "+
+				"or when the annotation %s says that this is meant", ip, other, claim.KeysOf(f).Overwrite)})
 		p.Endpoints[f].PublicIP, p.Endpoints[f].MAC = netip.Addr{}, subnet.MAC{}
 	}
 	return p

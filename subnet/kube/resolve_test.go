@@ -130,7 +130,8 @@ func TestK09AnAnnouncedAddressThatIsAnotherNodesByNowCountsNoMore(t *testing.T) 
 		return c
 	}
 	b, c := claimOf("b", 1, "10.244.2.0/24", 2, 2), claimOf("c", 2, "10.244.3.0/24", 3, 3)
-	const moved = "! %s OutdatedPublicIP: the address 192.168.50.%d that it announces is the address of node %s: it counts again when its agent announces the one it has\n"
+	const moved = "! %s OutdatedPublicIP: the address 192.168.50.%d that it announces is the address of node %s: it counts again when its agent announces the one it has, " +
+		"or when the annotation public-ip-overwrite says that this is meant\n"
 	for name, test := range map[string]struct {
 		claims []Claim
 		want   string

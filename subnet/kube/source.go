@@ -74,10 +74,10 @@ func (s *Source) Reason() string {
 		return reason
 	}
 	if _, _, cause := s.answers.state(); cause != nil {
-		return Explain(s.cfg.Client.Server, cause)
+		return Explain(s.cfg.Client.server(), cause)
 	}
 	if _, complete := s.Snapshot(); !complete {
-		return fmt.Sprintf("waiting for the list of Nodes from the API server %s", s.cfg.Client.Server)
+		return fmt.Sprintf("waiting for the list of Nodes from the API server %s", s.cfg.Client.server())
 	}
 	return ""
 }
@@ -158,10 +158,10 @@ func (s *Source) note(err error) {
 		return
 	}
 	if err != nil {
-		s.log.Warn(Explain(s.cfg.Client.Server, err))
+		s.log.Warn(Explain(s.cfg.Client.server(), err))
 		return
 	}
-	s.log.Info("the API server answers", "server", s.cfg.Client.Server)
+	s.log.Info("the API server answers", "server", s.cfg.Client.server())
 }
 
 // poke puts a token into a channel of one place.
