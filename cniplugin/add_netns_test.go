@@ -194,7 +194,7 @@ func TestC11AnAddIsBounded(t *testing.T) {
 	w := newWorld(t)
 	w.slow(false)
 	_, err := w.callWith(context.Background(), "ADD", w.pod("c11b"), w.conf(), func(p *plugin) { p.runLimit = 100 * time.Millisecond })
-	wantCode(t, err, types.ErrTryAgainLater, "bridge did not end in time")
+	wantCode(t, err, types.ErrTryAgainLater, "bridge did not end in time", "fuser -v /var/lib/cni/networks/*/lock /run/xtables.lock")
 	w.empty()
 }
 

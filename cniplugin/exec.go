@@ -91,9 +91,17 @@ func (p plugin) runOnce(ctx context.Context, file string, c call) ([]byte, error
 	case exit.Exited() && exit.ExitStatus() == 0:
 		return stdout, nil
 	case ctx.Err() != nil:
-		return nil, fail(types.ErrTryAgainLater, "%s did not end in time: %v", c.kind, context.Cause(ctx))
+		return nil, fail(types.ErrTryAgainLater, "%s did not end in time: %v%s", c.kind, context.Cause(ctx), holders(context.Cause(ctx)))
 	}
 	return nil, pluginError(c.kind, exit, stdout, stderr)
+}
+
+// holders says where to look when a plugin ran out of time: the reference plugins wait for nothing else for so long.
+func holders(cause error) string {
+	if !errors.Is(cause, context.DeadlineExceeded) {
+		return ""
+	}
+	return "; does somebody hold host-local's lock or that of iptables? See: fuser -v " + ipam.DefaultNetworks + "/*/lock /run/xtables.lock"
 }
 
 // exited is CLD_EXITED of waitid(2), missing in the packages.
