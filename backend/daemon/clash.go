@@ -31,11 +31,10 @@ func (p *plane) shared(u underlay.Underlay, s subnet.Snapshot) error {
 
 // overlaps tells of devices of the host inside the pod network.
 func overlaps(a applied, host kernel.Host) error {
-	var own []netip.Prefix
-	for _, p := range a.Snapshot.Self.PodCIDRs {
-		if p.IsValid() {
-			own = append(own, p)
-		}
-	}
-	return underlay.Overlaps(networks(a.Conf), own, host)
+	return underlay.Overlaps(networks(a.Conf), ownRanges(a), host)
+}
+
+// ownRanges are the node's pod ranges.
+func ownRanges(a applied) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(a.Snapshot.Self.PodCIDRs[:]), func(p netip.Prefix) bool { return !p.IsValid() })
 }

@@ -102,6 +102,9 @@ func (d *daemon) boot(ctx context.Context) error {
 	g.Go(func() error { return d.runStatus(ctx) })
 	g.Go(func() error { return d.run(ctx, d.gate(partConf, waitRetry, d.conf.sync)) })
 	g.Go(func() error { return d.run(ctx, d.turn) })
+	before := &early{paths: d.cfg.Paths, board: d.board, told: d.told, plugins: install.NewKeeper(d.cfg.Paths.CNISource, d.cfg.Paths.CNIBin)}
+	before.plugins.Files = d.files
+	g.Go(func() error { return d.run(ctx, disk(d.side("plugins", waitRetry, before.sync))) })
 	g.Go(func() error { return d.generations(ctx) })
 	g.Go(func() error { return d.runPolicies(ctx) })
 	return g.Wait()
@@ -197,6 +200,11 @@ func (d *daemon) trusted(addr netip.Addr) bool {
 	})
 }
 
+// remembers tells whether the disk may know enough for a data plane, whoever answers.
+func (d *daemon) remembers() bool {
+	return d.cfg.Kube.NodeName != "" && exists(d.cfg.Paths.SnapshotFile())
+}
+
 // client connects to the API server and finds out which node this is, as long as it takes. That is done once: a client
 // for each generation would leave its connections behind.
 func (d *daemon) client(ctx context.Context) (*kube.Client, string, bool) {
@@ -204,9 +212,11 @@ func (d *daemon) client(ctx context.Context) (*kube.Client, string, bool) {
 		return d.api, d.node, true
 	}
 	var client *kube.Client
+	began := time.Now()
 	ok := d.until(ctx, partAPI, func(context.Context) (err error) {
 		client, err = kube.NewClient(kube.ClientOptions{
 			KubeconfigFile: d.cfg.Kube.Kubeconfig, APIURL: d.cfg.Kube.APIURL, UserAgent: "weft/" + d.cfg.Version.Release,
+			Patient: d.remembers() && time.Since(began) > apiPatience,
 		})
 		return err
 	})

@@ -30,6 +30,7 @@ type generation struct {
 	rules     *rules
 	publisher *publisher
 	trouble   atomic.Pointer[error] // what keeps the node from taking part; nil before the first round
+	moved     moved
 }
 
 // generation runs until ctx ends.
@@ -83,18 +84,23 @@ func (g *generation) run(ctx context.Context) error {
 	keep.Settle = diskSettle
 	ways := g.side("path MTU", slowResync, g.after(func(ctx context.Context, a *applied) error { return g.wayMTU.look(ctx, a, g.conn) }))
 	ways.Settle = time.Second // nothing waits for it
+	collection := disk(g.side("collect", time.Minute, g.after(g.collect)))
 	again := time.NewTimer(time.Hour)
 	defer again.Stop()
 	planeLoop := g.side(partPlane, g.cfg.Resync, func(ctx context.Context) error {
 		err := g.syncPlane(ctx)
 		rulesLoop.Poke()
-		if a := g.plane.applied.Load(); a != nil && g.heard.lags(a) {
+		a := g.plane.applied.Load()
+		if a != nil && g.heard.lags(a) {
 			g.turn.Poke()
+		}
+		if a != nil && g.moved.to(a.Snapshot.Self.PodCIDRs) {
+			go chase(ctx, collection.Poke)
 		}
 		announce.Poke()
 		files.Poke()
 		ways.Poke()
-		if a := g.plane.applied.Load(); a != nil && a.Plan.Again > 0 {
+		if a != nil && a.Plan.Again > 0 {
 			again.Reset(a.Plan.Again)
 		}
 		return err
@@ -115,8 +121,7 @@ func (g *generation) run(ctx context.Context) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, l := range []*backend.Loop{
-		api, planeLoop, rulesLoop, files, announce, keep, disk(g.side("collect", time.Minute, g.after(g.collect))),
-		ways,
+		api, planeLoop, rulesLoop, files, announce, keep, collection, ways,
 	} {
 		group.Go(func() error { return g.daemon.run(ctx, l) })
 	}
@@ -240,9 +245,13 @@ func (g *generation) collect(ctx context.Context, a *applied) error {
 	if !exists(paths.CNIData) {
 		return nil // not mounted: flannel's own manifest
 	}
+	networks, foreign := paths.reservations()
+	if foreign != nil {
+		g.told.info("reservations", foreign.Error())
+	}
 	o := collect.Options{
 		Network: network(paths.CNITemplate()), ClusterID: a.Snapshot.ClusterID,
-		Networks: filepath.Join(paths.CNIData, "networks"), Records: filepath.Join(paths.CNIData, "flannel"),
+		Networks: networks, Foreign: foreign != nil, Records: filepath.Join(paths.CNIData, "flannel"),
 		Results: paths.Results(), NetnsDir: paths.NetNS, State: paths.CollectFile(), Bridge: bridge(paths.CNITemplate()),
 		Kernel: g.conn, Files: g.files,
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -36,7 +37,7 @@ func (h *health) run(ctx context.Context) error {
 		if ctx.Err() != nil || errors.Is(err, http.ErrServerClosed) {
 			return nil
 		}
-		h.board.set("health", fmt.Errorf("listen on %s for --healthz-port: %w", address, err))
+		h.board.set("health", fmt.Errorf("listen on %s for --healthz-port: %w%s", address, err, h.cure(err)))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -53,6 +54,17 @@ func (h *health) serve(ctx context.Context, server *http.Server, address string)
 	}
 	h.board.set("health", nil)
 	return server.Serve(l)
+}
+
+// cure is what helps against an address that cannot be had; empty when that is not known.
+func (h *health) cure(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Sprintf(" (ss -ltnp sport = :%d names the program that has it)", h.cfg.Port)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return " (this node has no such address: see --healthz-ip)"
+	}
+	return ""
 }
 
 func (h *health) mux() *http.ServeMux {

@@ -99,6 +99,23 @@ func TestX05OthersSeeTheStateAndNothingElse(t *testing.T) {
 	}
 }
 
+func TestAnAddressOfAnotherNodeIsNamedWithItsFlag(t *testing.T) {
+	b := newBoard(quiet(), "health")
+	changed := b.changed(t.Context())
+	h := &health{cfg: Health{IP: netip.MustParseAddr("192.0.2.77"), Port: 8081}, board: b}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.run(ctx) }()
+	<-changed
+	if v := b.verdict(); v.Ready || !strings.Contains(v.String(), "this node has no such address: see --healthz-ip") {
+		t.Errorf("verdict: %v", v)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAPortThatIsTakenIsReportedAndTriedAgain(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -111,7 +128,7 @@ func TestAPortThatIsTakenIsReportedAndTriedAgain(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- h.run(ctx) }()
 	<-changed
-	if v := b.verdict(); v.Ready || !strings.Contains(v.String(), "--healthz-port") {
+	if v := b.verdict(); v.Ready || !strings.Contains(v.String(), "--healthz-port") || !strings.Contains(v.String(), "ss -ltnp sport = :") {
 		t.Errorf("verdict: %v", v)
 	}
 	_ = l.Close()

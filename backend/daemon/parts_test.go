@@ -275,6 +275,59 @@ func TestC02TheFilesWaitForEveryOtherPart(t *testing.T) {
 	}
 }
 
+// ip link set eth0 down; ip link set eth0 up: the IPv4 address is there again, the IPv6 one when the network manager gives it.
+func TestS02PodsThatAreMadeWhileIPv6IsAwayForAMomentHaveIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		p := &publisher{cfg: Config{Paths: Paths{SubnetFile: filepath.Join(dir, "subnet.env")}}, log: quiet()}
+		conf, _, err := subnet.ParseNetConf([]byte(dualConf))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cidr := netip.MustParsePrefix("fd00:10:244:1::/64")
+		a := planned(t)
+		a.Conf, a.Snapshot.Self.PodCIDRs[subnet.IPv6] = conf, cidr
+		set := func(mtu int, end mesh.End) { a.Plan.PodMTU, a.Net.Ends[subnet.IPv6] = mtu, end }
+		holds := func(when, ipv6, mtu string) {
+			t.Helper()
+			if err := p.env(a); err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(p.cfg.Paths.SubnetFile)
+			want := "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\n" + ipv6 + "FLANNEL_MTU=" + mtu + "\nFLANNEL_IPMASQ=false\n"
+			if diff := cmp.Diff(want, string(got)); err != nil || diff != "" {
+				t.Errorf("%s: %v (-want +got):\n%s", when, err, diff)
+			}
+		}
+		const lines = "FLANNEL_IPV6_NETWORK=fd00:10:244::/48\nFLANNEL_IPV6_SUBNET=fd00:10:244:1::1/64\n"
+		there := mesh.End{PodCIDR: cidr, Local: netip.MustParseAddr("fd00:50::1"), Parent: 2, ParentName: "eth0", UnderlayMTU: 1500}
+		set(1450, mesh.End{})
+		holds("IPv6 was never there", "", "1450")
+		set(1430, there)
+		holds("both", lines, "1430")
+		set(1450, mesh.End{})
+		holds("IPv6 has gone", lines, "1430")
+		time.Sleep(familyPatience - time.Second)
+		holds("for minutes", lines, "1430")
+		set(1430, there)
+		holds("back again", lines, "1430")
+		set(1250, mesh.End{})
+		holds("IPv6 has gone, and the rest is too narrow for it", "", "1250")
+		set(1430, there)
+		holds("both again", lines, "1430")
+		set(1450, mesh.End{})
+		holds("IPv6 has gone again", lines, "1430")
+		time.Sleep(familyPatience)
+		holds("for too long", "", "1450")
+		holds("which stays so", "", "1450")
+		set(1430, there)
+		holds("and comes", lines, "1430")
+		set(1450, mesh.End{})
+		a.Conf.Enabled[subnet.IPv6], a.Conf.Networks[subnet.IPv6] = false, netip.Prefix{}
+		holds("IPv6 is switched off", "", "1450")
+	})
+}
+
 func TestAPeerThatFailsForGoodHoldsUpTheFilesForSomeSecondsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -385,6 +438,44 @@ func TestC13TheConflistComesBackWithItsDirectory(t *testing.T) {
 			t.Errorf("without %q: something is missing", gone)
 		}
 	}
+}
+
+// apt upgrades kubernetes-cni while the agent waits for the API server: pods of before have to be deleted all the same.
+func TestC13PluginsComeBackWhileTheAgentWaits(t *testing.T) {
+	dir := t.TempDir()
+	paths := Paths{CNIConf: filepath.Join(dir, "net.d"), CNIBin: filepath.Join(dir, "bin"), CNISource: filepath.Join(dir, "source")}
+	b := newBoard(quiet(), partFiles, partAPI)
+	e := &early{paths: paths, board: b, told: newTold(quiet()), plugins: install.NewKeeper(paths.CNISource, paths.CNIBin)}
+	shim := filepath.Join(paths.CNIBin, install.Shim)
+	look := func(when string, want bool) {
+		t.Helper()
+		if err := e.sync(t.Context()); err != nil || exists(shim) != want {
+			t.Errorf("%s: %v, the plugin is there: %v", when, err, exists(shim))
+		}
+	}
+	if err := os.Mkdir(paths.CNISource, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(paths.CNISource, install.Shim), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	look("where the directories are not mounted", false)
+	if err := os.Mkdir(paths.CNIConf, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		look("while the agent waits", true)
+		if err := os.RemoveAll(paths.CNIBin); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.set(partFiles, nil)
+	look("when the files have come the other loop does it", false)
+	b.set(partFiles, errors.New("full"))
+	if err := os.RemoveAll(paths.CNISource); err != nil {
+		t.Fatal(err)
+	}
+	look("outside of the image", false)
 }
 
 func TestC16AForeignConfigurationBeforeOursIsNamed(t *testing.T) {

@@ -137,6 +137,9 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 	if p.board != nil && !slices.ContainsFunc(ops, kernel.Op.Displaces) {
 		p.board.note(foreignRoutes, underlay.Shadows(want, host))
 	}
+	if p.board != nil {
+		p.board.note(ownRoutes, underlay.ShadowsOwn(ownRanges(next), host))
+	}
 	p.carrier = down(next, host)
 	p.pods.look(&next, host)
 	p.halves.look(&next, host)
@@ -148,6 +151,9 @@ func (p *plane) sync(ctx context.Context, in input) (own, peers error) {
 
 // foreignRoutes is the topic of the note about routes that are liked better than ours.
 const foreignRoutes = "foreign routes"
+
+// ownRoutes is that of the note about routes that lead away from this node's own pods.
+const ownRoutes = "routes to own pods"
 
 // lost lists the families that this node has a part in and no end of its own.
 func (a *applied) lost() []subnet.Family {

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -29,8 +28,9 @@ type publisher struct {
 	plugins *install.Keeper
 
 	started  time.Time
-	first    bool   // the first hand-over is done: from then on files follow the data plane without waiting for the board
-	template []byte // that conflist was rendered from
+	lost     [2]time.Time // since when a family that subnet.env holds has been out of use
+	first    bool         // the first hand-over is done: from then on files follow the data plane without waiting for the board
+	template []byte       // that conflist was rendered from
 	host     subnet.Host
 	conflist []byte
 }
@@ -61,25 +61,6 @@ func (p *publisher) sync(ctx context.Context, a *applied) error {
 	}
 	p.first = true
 	return p.foreign()
-}
-
-// env writes subnet.env when it is not yet what it should be.
-func (p *publisher) env(a *applied) error {
-	want := subnet.Env{MTU: a.Plan.PodMTU, IPMasq: p.cfg.Traffic.Masquerade}
-	for _, f := range subnet.Families() {
-		if a.uses(f) {
-			want.Networks[f], want.Subnets[f] = a.Conf.Networks[f], a.Net.Ends[f].PodCIDR
-		}
-	}
-	text := want.Render()
-	have, err := os.ReadFile(p.cfg.Paths.SubnetFile)
-	if err == nil && bytes.Equal(have, text) {
-		return nil
-	}
-	if err == nil {
-		p.log.Info("subnet.env changes", "was", oneLine(string(have)), "now", oneLine(string(text)))
-	}
-	return p.files.WriteFile(p.cfg.Paths.SubnetFile, text, 0o644)
 }
 
 // cni keeps plugins and conflist as they should be. Where the CNI directories are not mounted, as under flannel's own

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 )
 
@@ -11,11 +10,11 @@ import (
 type told struct {
 	log *slog.Logger
 
-	mu   sync.Mutex // guards last
-	last map[string][]string
+	mu   sync.Mutex                     // guards last
+	last map[string]map[string]struct{} // by topic; a cluster can have thousands of bad Nodes
 }
 
-func newTold(log *slog.Logger) *told { return &told{log: log, last: map[string][]string{}} }
+func newTold(log *slog.Logger) *told { return &told{log: log, last: map[string]map[string]struct{}{}} }
 
 func (t *told) info(topic, text string) { t.say(slog.LevelInfo, topic, []string{text}) }
 func (t *told) warn(topic, text string) { t.say(slog.LevelWarn, topic, []string{text}) }
@@ -30,9 +29,12 @@ func (t *told) say(level slog.Level, topic string, lines []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	written, more := 0, 0
+	now := make(map[string]struct{}, len(lines))
 	for _, line := range lines {
+		now[line] = struct{}{}
+		_, said := t.last[topic][line]
 		switch {
-		case slices.Contains(t.last[topic], line):
+		case said:
 		case written < maxLines:
 			t.log.Log(context.Background(), level, topic, "text", line)
 			written++
@@ -43,5 +45,5 @@ func (t *told) say(level slog.Level, topic string, lines []string) {
 	if more > 0 {
 		t.log.Log(context.Background(), level, topic, "more", more)
 	}
-	t.last[topic] = slices.Clone(lines)
+	t.last[topic] = now
 }

@@ -104,3 +104,22 @@ func TestStateOfAnotherNodeOrABrokenFileIsNotUsed(t *testing.T) {
 		}
 	}
 }
+
+// The kubeconfig of a service may be broken after a power cut, too. It is waited for beside the data plane only where there is one to
+// be had: a name and a kept state.
+func TestD04AnUnusableKubeconfigIsWaitedForBesideTheDataPlaneThatTheDiskRemembers(t *testing.T) {
+	dir := t.TempDir()
+	d := &daemon{cfg: Config{Kube: Kube{NodeName: "a"}, Paths: Paths{StateDir: dir}}}
+	if d.remembers() {
+		t.Error("nothing is kept")
+	}
+	if err := os.WriteFile(d.cfg.Paths.SnapshotFile(), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !d.remembers() {
+		t.Error("a state is kept")
+	}
+	if d.cfg.Kube.NodeName = ""; d.remembers() {
+		t.Error("whose state it is can only the API server tell")
+	}
+}
