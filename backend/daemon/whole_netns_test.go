@@ -23,6 +23,9 @@ func TestAWholeAgentKeepsItsPromisesWhateverHappens(t *testing.T) {
 		{"I-11 a default route that is gone costs no packet and keeps no peer waiting", losesItsDefaultRoute},
 		{"S-03 the order of a Node's families changes nothing", ordersFamilies},
 		{"S-02 a family is switched on and off while it runs", switchesFamilies},
+		{"S-02 a link that flaps keeps both families for new pods", flapsItsLink},
+		{"I-13 a bridge around its own pods, and routes of others to them, are named", meetsNetworksOfOthers},
+		{"D-04 a boot with a broken kubeconfig brings up what the disk remembers", bootsWithoutItsKubeconfig},
 		{"V-06 large packets arrive or the pod hears why not", sendsLargePackets},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.play(t, api) })

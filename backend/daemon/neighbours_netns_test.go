@@ -1,0 +1,122 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-cni/weft/backend/install"
+	"github.com/weft-cni/weft/subnet"
+	"github.com/weft-cni/weft/tests/apiserver"
+	"github.com/weft-cni/weft/tests/lane"
+	"github.com/weft-cni/weft/tests/nstest"
+)
+
+// says waits until /readyz has a word, or has it no more.
+func (w *crashWorld) says(word string, want bool) {
+	w.t.Helper()
+	nstest.Eventually(w.t, crashPatience, func() error {
+		body, err := w.get("/readyz")
+		if body += fmt.Sprint(err); strings.Contains(body, word) != want {
+			return fmt.Errorf("/readyz has %q: %v; it says %s", word, !want, body)
+		}
+		return nil
+	})
+}
+
+// turned waits until a loop has looked at what is there now.
+func (w *crashWorld) turned(loop string) {
+	w.t.Helper()
+	before := w.rounds()[loop]
+	nstest.Eventually(w.t, crashPatience, func() error {
+		if n := w.rounds()[loop]; n < before+2 {
+			return fmt.Errorf("loop %q has turned %d times, %d before", loop, n, before)
+		}
+		return nil
+	})
+}
+
+// flapsItsLink takes the underlay of a node of both families down and up. Its IPv6 address goes with that, and comes again when
+// somebody gives it: pods that are made meanwhile have both families all the same.
+func flapsItsLink(t *testing.T, api *apiserver.API) {
+	w := newCrashWorld(t, api)
+	w.dual(subnet.IPv4, subnet.IPv4)
+	w.write(w.cfg.Paths.NetConf, lane.Dual.NetConf(`{"Type": "vxlan", "Port": 4789}`))
+	a := w.start(0)
+	nstest.Eventually(t, crashPatience, w.done)
+	before, err := os.ReadFile(w.cfg.Paths.SubnetFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.node.IP("link set eth0 down")
+	w.node.IP("link set eth0 up")
+	w.says("pick the IPv6 underlay", true)
+	w.turned(partFiles)
+	if now, err := os.ReadFile(w.cfg.Paths.SubnetFile); err != nil || string(now) != string(before) {
+		t.Errorf("subnet.env while IPv6 is away: %v (-before +now):\n%s", err, cmp.Diff(string(before), string(now)))
+	}
+	w.node.IP("addr add fd00:50::1/64 dev eth0 nodad")
+	nstest.Eventually(t, crashPatience, w.done)
+	w.stop(a)
+}
+
+// meetsNetworksOfOthers has a bridge around the node's own pods, and a route of another network plugin for some of them.
+func meetsNetworksOfOthers(t *testing.T, api *apiserver.API) {
+	w := newCrashWorld(t, api)
+	a := w.start(0)
+	nstest.Eventually(t, crashPatience, w.done)
+	w.node.IP("link add docker0 type bridge")
+	w.node.IP("addr add 10.244.1.1/16 dev docker0")
+	w.node.IP("link set docker0 up")
+	w.says("docker0 has 10.244.1.1/16 inside 10.244.0.0/16", true)
+	w.node.IP("link del docker0")
+	nstest.Eventually(t, crashPatience, w.done)
+	w.node.IP("route add blackhole 10.244.1.64/26")
+	w.says("note: routes to own pods: routes of somebody else take packets for this node's own pods another way; "+
+		"remove them (ip route del): blackhole 10.244.1.64/26 for 10.244.1.0/24", true)
+	w.node.IP("route del blackhole 10.244.1.64/26")
+	w.says("routes to own pods", false)
+	w.stop(a)
+}
+
+// bootsWithoutItsKubeconfig is a service of the node after a power cut that took the kubeconfig's content along.
+func bootsWithoutItsKubeconfig(t *testing.T, api *apiserver.API) {
+	w := newCrashWorld(t, api)
+	a := w.start(0)
+	nstest.Eventually(t, crashPatience, w.done)
+	w.stop(a)
+	good, err := os.ReadFile(w.cfg.Kube.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.cfg.Kube.Kubeconfig = filepath.Join(w.dir, "kubeconfig")
+	w.write(w.cfg.Kube.Kubeconfig, "")
+	conflist := filepath.Join(w.cfg.Paths.CNIConf, install.ConflistName)
+	if err := errors.Join(os.Remove(w.cfg.Paths.SubnetFile), os.Remove(conflist)); err != nil {
+		t.Fatal(err)
+	}
+	w.node.IP("link del flannel.1")
+	a = w.start(0)
+	nstest.Eventually(t, crashPatience, func() error {
+		state, err := w.conn.Dump(t.Context())
+		if err == nil && len(state.Routes) != 3 {
+			err = fmt.Errorf("the data plane is %s", state)
+		}
+		_, envErr := os.Stat(w.cfg.Paths.SubnetFile)
+		_, listErr := os.Stat(conflist)
+		return errors.Join(err, envErr, listErr)
+	})
+	w.says("stale: API away", true)
+	if text := a.log.String(); !strings.Contains(text, "the API server cannot be asked: use kubeconfig file") {
+		t.Errorf("the log says nothing of the file:\n%s", text)
+	}
+	w.write(w.cfg.Kube.Kubeconfig, string(good))
+	w.says("stale: API away", false)
+	nstest.Eventually(t, crashPatience, w.done)
+	w.stop(a)
+}
