@@ -440,6 +440,48 @@ func TestC13TheConflistComesBackWithItsDirectory(t *testing.T) {
 	}
 }
 
+// A host with plugins of its own in a directory that nobody may write to, or on a full disk.
+func TestC12PluginsThatCannotBeReplacedServePodsAllTheSame(t *testing.T) {
+	dir := t.TempDir()
+	paths := Paths{NetConf: filepath.Join(dir, "net-conf.json"), CNIConf: filepath.Join(dir, "net.d"), CNIBin: filepath.Join(dir, "bin"), CNISource: filepath.Join(dir, "source")}
+	for _, made := range []string{paths.CNIConf, paths.CNIBin, paths.CNISource} {
+		if err := os.Mkdir(made, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plugin := func(dir, name, release string) {
+		t.Helper()
+		text := "#!/bin/sh\nif [ -z \"$CNI_COMMAND\" ]; then echo 'CNI " + name + " plugin " + release + "'; exit; fi\n" +
+			"echo '{\"cniVersion\":\"1.1.0\",\"supportedVersions\":[\"1.0.0\",\"1.1.0\"]}'\n"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"flannel", "bridge", "host-local", "portmap", "bandwidth"} {
+		plugin(paths.CNISource, name, "v1.10.0")
+		if name != "bandwidth" {
+			plugin(paths.CNIBin, name, "v1.9.0")
+		}
+	}
+	p := &publisher{cfg: Config{Paths: paths}, log: quiet(), board: newBoard(quiet()), told: newTold(quiet()), plugins: install.NewKeeper(paths.CNISource, paths.CNIBin)}
+	p.plugins.Files.Disk = fullDisk{}
+	conflist := filepath.Join(paths.CNIConf, install.ConflistName)
+	if err := p.cni(t.Context()); err == nil || exists(conflist) || !strings.Contains(err.Error(), "CNI plugin bandwidth is not in "+paths.CNIBin) {
+		t.Errorf("one is missing: %v, published: %v", err, exists(conflist))
+	}
+	plugin(paths.CNIBin, "bandwidth", "v1.9.0")
+	if err := p.cni(t.Context()); err != nil || !exists(conflist) {
+		t.Errorf("all are there: %v, published: %v", err, exists(conflist))
+	}
+	if v := p.board.verdict(); v.Ready || !strings.Contains(v.String(), "install plugin bridge") || !strings.Contains(v.String(), "make room") {
+		t.Errorf("the board says %v", v)
+	}
+	p.plugins.Files.Disk = nil
+	if err := p.cni(t.Context()); err != nil || !p.board.verdict().Ready {
+		t.Errorf("with room: %v, the board says %v", err, p.board.verdict())
+	}
+}
+
 // apt upgrades kubernetes-cni while the agent waits for the API server: pods of before have to be deleted all the same.
 func TestC13PluginsComeBackWhileTheAgentWaits(t *testing.T) {
 	dir := t.TempDir()

@@ -74,11 +74,11 @@ func (p *publisher) cni(ctx context.Context) error {
 	p.board.set(partCNI, err)
 	if err != nil {
 		p.told.warn(partCNI, oneLine(err.Error()))
+	}
+	if p.conflist == nil {
 		if exists(filepath.Join(p.cfg.Paths.CNIConf, install.ConflistName)) {
 			err = nil // what was published is still true
 		}
-	}
-	if p.conflist == nil || err != nil {
 		return err
 	}
 	changed, err := install.WriteConflist(p.files, p.cfg.Paths.CNIConf, p.conflist)
@@ -88,12 +88,12 @@ func (p *publisher) cni(ctx context.Context) error {
 	return err
 }
 
-// render installs the plugins and makes the conflist of them when there is a reason to; asking each plugin for its
-// versions on every round would be too much.
+// render installs the plugins and makes the conflist of those that are there when there is a reason to; asking each plugin for
+// its versions on every round would be too much. One that could not be replaced may be older than ours, and serves pods all the same.
 func (p *publisher) render(ctx context.Context) error {
-	report, err := p.plugins.Sync(ctx)
-	if err != nil && !errors.Is(err, install.ErrNoSource) {
-		return err
+	report, stuck := p.plugins.Sync(ctx)
+	if errors.Is(stuck, install.ErrNoSource) {
+		stuck = nil
 	}
 	if len(report.Installed) > 0 {
 		p.log.Info("CNI plugins installed", "plugins", report.Installed)
@@ -107,17 +107,16 @@ func (p *publisher) render(ctx context.Context) error {
 		p.told.warn("host", err.Error()) // the plugin writes it anew
 	}
 	if p.conflist != nil && len(report.Installed) == 0 && slices.Equal(template, p.template) && host == p.host {
-		return nil
+		return stuck
 	}
 	list, err := install.Conflist(ctx, template, p.cfg.Paths.CNIBin)
-	if err != nil {
-		return err
+	if err == nil {
+		list, err = install.NameRules(list, host)
 	}
-	if list, err = install.NameRules(list, host); err != nil {
-		return err
+	if err == nil {
+		p.template, p.host, p.conflist = template, host, list
 	}
-	p.template, p.host, p.conflist = template, host, list
-	return nil
+	return errors.Join(stuck, err)
 }
 
 // foreign complains of a CNI configuration that the runtime takes before ours.
