@@ -53,6 +53,9 @@ func (d *daemon) newGeneration(client *kube.Client, node string, conf subnet.Net
 	}
 	g := &generation{daemon: d, conf: conf, events: kube.NewEvents(client, d.log)}
 	g.view = newView(d.cfg.Paths.SnapshotFile(), node, d.log)
+	if a := d.plane.applied.Load(); a != nil && !a.Stale {
+		g.view.kept = a.Snapshot // newer than what the disk has, which may have taken nothing
+	}
 	wg := conf.Backend.WireGuard
 	g.source = kube.NewSource(kube.SourceConfig{
 		Client: client, NodeName: node, LastGood: g.view.kept.Peers, Known: g.view.kept.ResourceVersion, Log: d.log,

@@ -120,3 +120,31 @@ func bootsWithoutItsKubeconfig(t *testing.T, api *apiserver.API) {
 	nstest.Eventually(t, crashPatience, w.done)
 	w.stop(a)
 }
+
+// changesItsNetConfWithoutAnybody has nothing but its memory: the API server is away, and the disk did not take the state.
+func changesItsNetConfWithoutAnybody(t *testing.T, api *apiserver.API) {
+	w := newCrashWorld(t, api)
+	kept := w.cfg.Paths.SnapshotFile()
+	if err := os.MkdirAll(filepath.Join(kept, "in its place"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	a := w.start(0)
+	mtu := func(want int) {
+		t.Helper()
+		nstest.Eventually(t, crashPatience, func() error {
+			state, err := w.conn.Dump(t.Context())
+			if err == nil && (state.Links["flannel.1"].MTU != want || len(state.Routes) != 3) {
+				err = fmt.Errorf("want MTU %d and three routes, the data plane is %s", want, state)
+			}
+			return err
+		})
+	}
+	mtu(1450)
+	w.says("announce", false)
+	api.Proxy.Close()
+	defer api.Proxy.Open()
+	w.says("stale: API away", true)
+	w.write(w.cfg.Paths.NetConf, `{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan", "Port": 4789, "MTU": 1400}}`)
+	mtu(1350)
+	w.stop(a)
+}

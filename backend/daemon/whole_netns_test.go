@@ -26,6 +26,7 @@ func TestAWholeAgentKeepsItsPromisesWhateverHappens(t *testing.T) {
 		{"S-02 a link that flaps keeps both families for new pods", flapsItsLink},
 		{"I-13 a bridge around its own pods, and routes of others to them, are named", meetsNetworksOfOthers},
 		{"D-04 a boot with a broken kubeconfig brings up what the disk remembers", bootsWithoutItsKubeconfig},
+		{"D-04 a new net-conf.json is taken while the API server is away and the disk remembers nothing", changesItsNetConfWithoutAnybody},
 		{"V-06 large packets arrive or the pod hears why not", sendsLargePackets},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.play(t, api) })
