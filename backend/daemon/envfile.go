@@ -39,7 +39,13 @@ func (p *publisher) env(a *applied) error {
 	if err == nil {
 		p.log.Info("subnet.env changes", "was", oneLine(string(have)), "now", oneLine(string(text)))
 	}
-	return p.files.WriteFile(p.cfg.Paths.SubnetFile, text, 0o644)
+	if err := p.files.WriteFile(p.cfg.Paths.SubnetFile, text, 0o644); err != nil {
+		return err
+	}
+	if p.moved != nil && moved(old, want) {
+		p.moved()
+	}
+	return nil
 }
 
 // stays tells whether a family that is out of use stays in subnet.env for now: the node has its range as before.

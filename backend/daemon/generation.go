@@ -30,7 +30,6 @@ type generation struct {
 	rules     *rules
 	publisher *publisher
 	trouble   atomic.Pointer[error] // what keeps the node from taking part; nil before the first round
-	moved     moved
 }
 
 // generation runs until ctx ends.
@@ -88,6 +87,7 @@ func (g *generation) run(ctx context.Context) error {
 	ways := g.side("path MTU", slowResync, g.after(func(ctx context.Context, a *applied) error { return g.wayMTU.look(ctx, a, g.conn) }))
 	ways.Settle = time.Second // nothing waits for it
 	collection := disk(g.side("collect", time.Minute, g.after(g.collect)))
+	g.publisher.moved = func() { go chase(ctx, collection.Poke) }
 	again := time.NewTimer(time.Hour)
 	defer again.Stop()
 	planeLoop := g.side(partPlane, g.cfg.Resync, func(ctx context.Context) error {
@@ -96,9 +96,6 @@ func (g *generation) run(ctx context.Context) error {
 		a := g.plane.applied.Load()
 		if a != nil && g.heard.lags(a) {
 			g.turn.Poke()
-		}
-		if a != nil && g.moved.to(a.Snapshot.Self.PodCIDRs) {
-			go chase(ctx, collection.Poke)
 		}
 		announce.Poke()
 		files.Poke()

@@ -3,12 +3,16 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weft-cni/weft/backend/install"
 	"github.com/weft-cni/weft/subnet"
@@ -146,5 +150,42 @@ func changesItsNetConfWithoutAnybody(t *testing.T, api *apiserver.API) {
 	w.says("stale: API away", true)
 	w.write(w.cfg.Paths.NetConf, `{"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan", "Port": 4789, "MTU": 1400}}`)
 	mtu(1350)
+	w.stop(a)
+}
+
+// movesToAnotherRange is a machine whose Node was deleted and made anew with another podCIDR, and whose agent was started anew with
+// it. A pod of before still lives on the bridge; as soon as it has gone, new pods can start.
+func movesToAnotherRange(t *testing.T, api *apiserver.API) {
+	w := newCrashWorld(t, api)
+	a := w.start(0)
+	nstest.Eventually(t, crashPatience, w.done)
+	pod := w.node.Pod(1450, netip.MustParsePrefix("10.244.1.5/24"))
+	w.stop(a)
+	nodes := w.admin.CoreV1().Nodes()
+	again := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{PodCIDR: "10.244.9.0/24", PodCIDRs: []string{"10.244.9.0/24"}}}
+	err := nodes.Delete(t.Context(), "a", metav1.DeleteOptions{})
+	if err == nil {
+		_, err = nodes.Create(t.Context(), again, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a = w.start(0)
+	bridge := func(patience time.Duration, old bool) {
+		t.Helper()
+		nstest.Eventually(t, patience, func() error {
+			env, err := os.ReadFile(w.cfg.Paths.SubnetFile)
+			addrs := w.node.IP("-4 -br addr show dev cni0")
+			if err != nil || !strings.Contains(string(env), "FLANNEL_SUBNET=10.244.9.1/24") || strings.Contains(addrs, "10.244.1.1/24") != old {
+				return fmt.Errorf("%v; subnet.env: %s; the bridge: %s", err, env, addrs)
+			}
+			return nil
+		})
+	}
+	bridge(crashPatience, true)
+	w.turned("collect")
+	bridge(crashPatience, true)
+	pod.IP("link del eth0")
+	bridge(30*time.Second, false) // the next usual look is a minute after the last
 	w.stop(a)
 }

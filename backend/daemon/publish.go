@@ -25,6 +25,7 @@ type publisher struct {
 	board   *board
 	told    *told
 	collect func(context.Context, *applied) error
+	moved   func() // is told when the node has got another range; may be nil
 	plugins *install.Keeper
 
 	started  time.Time

@@ -27,6 +27,7 @@ func TestAWholeAgentKeepsItsPromisesWhateverHappens(t *testing.T) {
 		{"I-13 a bridge around its own pods, and routes of others to them, are named", meetsNetworksOfOthers},
 		{"D-04 a boot with a broken kubeconfig brings up what the disk remembers", bootsWithoutItsKubeconfig},
 		{"D-04 a new net-conf.json is taken while the API server is away and the disk remembers nothing", changesItsNetConfWithoutAnybody},
+		{"K-08 a Node made anew with another range has new pods as soon as the last old one has gone", movesToAnotherRange},
 		{"V-06 large packets arrive or the pod hears why not", sendsLargePackets},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.play(t, api) })
