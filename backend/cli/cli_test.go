@@ -69,6 +69,8 @@ func TestMistakesAreOneLineWithTheCure(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"--ip-mask", "did you mean --ip-masq"},
 		{"-ip-mask", "ip-mask"},
+		{"--kubeconfig /x", "unknown flag --kubeconfig: did you mean --kubeconfig-file?"},
+		{"-kubeconfig=/x", "unknown flag --kubeconfig: did you mean --kubeconfig-file?"},
 		{"--etcd-endpoints=http://127.0.0.1:2379", "etcd mode"},
 		{"-etcd-prefix /x", "etcd mode"},
 		{"--kube-subnet-mgr=false", "--kube-subnet-mgr=false asks for flannel's etcd mode, which weft does not have: leave the flag out"},

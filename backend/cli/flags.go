@@ -173,6 +173,7 @@ func explain(fs *pflag.FlagSet, err error) error {
 	if name == "" {
 		name = unknown.GetSpecifiedName()
 	}
+	name, _, _ = strings.Cut(name, "=")
 	for _, e := range etcdFlags() {
 		if e == name {
 			return fmt.Errorf("--%s belongs to flannel's etcd mode, which weft does not have: it keeps no state of its own and reads podCIDRs from Node objects; leave the flag out", name)
@@ -180,7 +181,13 @@ func explain(fs *pflag.FlagSet, err error) error {
 	}
 	var names []string
 	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if near := subnet.Nearest(name, names); near != "" {
+	near := subnet.Nearest(name, names)
+	for _, longer := range names {
+		if near == "" && len(name) > 3 && strings.HasPrefix(longer, name+"-") { // --kubeconfig
+			near = longer
+		}
+	}
+	if near != "" {
 		return fmt.Errorf("unknown flag --%s: did you mean --%s?", name, near)
 	}
 	return fmt.Errorf("unknown flag --%s; flanneld --help lists the flags", name)
