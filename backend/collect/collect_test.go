@@ -296,8 +296,14 @@ func TestTwoPodsWithOneAddressAreReported(t *testing.T) {
 	n.live("na", "10.244.1.2")
 	n.live("nb", "10.244.1.2")
 	r := n.pass()
-	if !slices.Equal(r.Problems, []string{"two namespaces have the address 10.244.1.2"}) || r.String() != "" || r.Kept != 1 {
-		t.Errorf("%q, %+v", r, r)
+	want := []string{"two namespaces have the address 10.244.1.2, /run/netns/na and /run/netns/nb: delete one of the two pods, which gets another one then " +
+		"(crictl inspectp shows a pod's namespace)"}
+	if !slices.Equal(r.Problems, want) || r.String() != "" || r.Kept != 1 {
+		t.Errorf("%q, %+v", r.Problems, r)
+	}
+	n.pods.Spaces[1].Files = nil
+	if r := n.pass(); len(r.Problems) != 1 || !strings.Contains(r.Problems[0], "/run/netns/na and number 2 (ip netns list-id)") {
+		t.Errorf("only a veth leads to the second: %q", r.Problems)
 	}
 }
 

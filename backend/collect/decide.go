@@ -3,10 +3,12 @@ package collect
 import (
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/weft-cni/weft/backend/kernel"
 	"github.com/weft-cni/weft/subnet/ipam"
 )
 
@@ -110,7 +112,7 @@ func (v view) lost(problems []string) ([]Change, []string) {
 	for _, r := range v.reservations {
 		reserved[r.Addr], recovered[r.Addr] = true, r.Owner == ipam.Recovered()
 	}
-	holders := map[netip.Addr]int{}
+	holders := map[netip.Addr]kernel.Space{}
 	var out []Change
 	for _, s := range v.pods.Spaces {
 		for _, a := range s.Addrs {
@@ -118,10 +120,13 @@ func (v view) lost(problems []string) ([]Change, []string) {
 			if !ours || slices.Contains(v.pods.Host, a) {
 				continue
 			}
-			if holders[a]++; holders[a] == 2 {
-				problems = append(problems, fmt.Sprintf("two namespaces have the address %s", a))
+			first, twice := holders[a]
+			if twice {
+				problems = append(problems, fmt.Sprintf("two namespaces have the address %s, %s and %s: delete one of the two pods, which gets another one then "+
+					"(crictl inspectp shows a pod's namespace)", a, v.nameOf(first), v.nameOf(s)))
 			}
-			if holders[a] > 1 || reserved[a] && !recovered[a] {
+			holders[a] = s
+			if twice || reserved[a] && !recovered[a] {
 				continue
 			}
 			if o := v.ownerOf(a, s.Files); !reserved[a] || o != ipam.Recovered() {
@@ -130,6 +135,14 @@ func (v view) lost(problems []string) ([]Change, []string) {
 		}
 	}
 	return out, problems
+}
+
+// nameOf is how a person finds a namespace.
+func (v view) nameOf(s kernel.Space) string {
+	if len(s.Files) == 0 {
+		return fmt.Sprintf("number %d (ip netns list-id)", s.ID)
+	}
+	return filepath.Join(v.netnsDir, s.Files[0])
 }
 
 // ownerOf finds the attachment of a living address among the runtime's results.
