@@ -185,8 +185,10 @@ func (c NetConf) CheckSelf(self Self) error {
 // has for it. The other family works without it.
 func (c NetConf) CheckFamily(f Family, self Self) error {
 	if cidr := self.PodCIDRs[f]; c.Enabled[f] && cidr.IsValid() && !Contains(c.Networks[f], cidr) {
-		return fmt.Errorf("subnet %q specified in the flannel net config doesn't contain %q PodCIDR of the %q node: %w",
-			c.Networks[f], cidr, self.Name, ErrOutsideNetwork)
+		key, _ := networkKeys(f)
+		return fmt.Errorf("subnet %q specified in the flannel net config doesn't contain %q PodCIDR of the %q node: %w: make %s of net-conf.json "+
+			"the range of the controller-manager's --cluster-cidr, or delete the Node, so that it gets another one",
+			c.Networks[f], cidr, self.Name, ErrOutsideNetwork, key)
 	}
 	return nil
 }

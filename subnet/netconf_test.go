@@ -208,7 +208,7 @@ func TestCheckSelfTellsWhatTheOwnNodeLacks(t *testing.T) {
 		"inside":                     {conf4(nil), [2]netip.Prefix{prefix("10.244.1.0/24")}, nil, ""},
 		"the whole network":          {conf4(nil), [2]netip.Prefix{prefix("10.244.0.0/16")}, nil, ""},
 		"D-01 none yet":              {conf4(nil), [2]netip.Prefix{}, ErrNoPodCIDR, `node "n1" pod cidr not assigned: does the controller-manager run with --allocate-node-cidrs`},
-		"D-02 outside":               {conf4(nil), [2]netip.Prefix{prefix("10.42.1.0/24")}, ErrOutsideNetwork, `subnet "10.244.0.0/16" specified in the flannel net config doesn't contain "10.42.1.0/24" PodCIDR of the "n1" node`},
+		"D-02 outside":               {conf4(nil), [2]netip.Prefix{prefix("10.42.1.0/24")}, ErrOutsideNetwork, `subnet "10.244.0.0/16" specified in the flannel net config doesn't contain "10.42.1.0/24" PodCIDR of the "n1" node: pod cidr is outside the configured network: make Network of net-conf.json the range of`},
 		"D-02 shorter":               {conf4(nil), [2]netip.Prefix{prefix("10.0.0.0/8")}, ErrOutsideNetwork, ""},
 		"D-02 a family that is off":  {conf4(nil), [2]netip.Prefix{prefix("10.244.1.0/24"), prefix("fd99::/64")}, nil, ""},
 		"only a family that is off":  {conf4(nil), [2]netip.Prefix{IPv6: prefix("fd99::/64")}, ErrNoPodCIDR, ""},
