@@ -20,6 +20,7 @@ type joiner struct {
 // variant is a pod with other addresses than the API gives it.
 type variant struct {
 	of          *policy.Pod
+	uid         string // as the CNI plugin knows it: a static pod has another in the API
 	addrs       [2]netip.Addr
 	terminating bool
 }
@@ -44,26 +45,28 @@ func (j *joiner) join(pods []*policy.Pod, l local) joined {
 	made := map[variant]*policy.Pod{}
 	defer func() { j.made = made }()
 	variantOf := func(v variant) *policy.Pod {
-		if v.addrs == v.of.Addrs && v.terminating == v.of.Terminating {
+		v.uid = cmp.Or(v.uid, v.of.UID)
+		if v.uid == v.of.UID && v.addrs == v.of.Addrs && v.terminating == v.of.Terminating {
 			return v.of
 		}
 		p := j.made[v]
 		if p == nil {
 			next := *v.of
-			next.Addrs, next.Terminating = v.addrs, v.terminating
+			next.UID, next.Addrs, next.Terminating = v.uid, v.addrs, v.terminating
 			p = &next
 		}
 		made[v] = p
 		return p
 	}
 	holders := holdersOf(l.notes)
-	held := map[*policy.Pod][][2]netip.Addr{}
+	held, uids := map[*policy.Pod][][2]netip.Addr{}, map[*policy.Pod]string{}
 	var out joined
 	for i := range l.notes {
 		n := &l.notes[i]
 		addrs := ownOf(n, holders)
 		if pod := l.podOf(n); pod != nil {
 			held[pod] = append(held[pod], byFamily(addrs)...)
+			uids[pod] = cmp.Or(n.UID, uids[pod])
 			continue
 		}
 		out.gated = append(out.gated, addrs...)
@@ -75,7 +78,7 @@ func (j *joiner) join(pods []*policy.Pod, l local) joined {
 	}
 	at := 0
 	for _, p := range l.pods {
-		v := variant{of: p, addrs: p.Addrs, terminating: p.Terminating}
+		v := variant{of: p, uid: uids[p], addrs: p.Addrs, terminating: p.Terminating}
 		for f, a := range v.addrs {
 			if n := holders[a]; n != nil && !isPod(n, p, l.static) {
 				v.addrs[f] = netip.Addr{} // the next one has it
@@ -91,7 +94,7 @@ func (j *joiner) join(pods []*policy.Pod, l local) joined {
 		out.pods[at] = variantOf(v)
 		out.local = append(out.local, out.pods[at])
 		for _, more := range sets[min(len(sets), 1):] {
-			extra(variant{of: p, addrs: more, terminating: p.Terminating})
+			extra(variant{of: p, uid: uids[p], addrs: more, terminating: p.Terminating})
 		}
 	}
 	for p, sets := range held { // those that the API has forgotten

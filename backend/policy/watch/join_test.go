@@ -148,3 +148,21 @@ func TestAJoinKeepsThePointersOfWhatIsAsItWas(t *testing.T) {
 		t.Error("the order of the notes matters")
 	}
 }
+
+// The gate lets an address go to the pod of its note, and the note of a static pod has another UID than the API's mirror of it.
+func TestAPodIsJudgedUnderTheUIDOfItsNote(t *testing.T) {
+	static := map[key]string{{"x", "a"}: "file", {"x", "b"}: "claimed"} // b's annotation is anybody's word
+	pods := []*policy.Pod{podAt("a", "mirror"), podAt("b", "2"), podAt("c", "3")}
+	var j joiner
+	made := j.join(pods, local{pods: pods, static: static, notes: []attach.Note{
+		noteAt(1, "a", "file", "c1", "10.244.1.2"), noteAt(2, "b", "2", "c2", "10.244.1.3"), noteAt(3, "c", "", "c3", "10.244.1.4"),
+	}})
+	for i, want := range []string{"file", "2", "3"} {
+		if made.pods[i].UID != want || made.local[i] != made.pods[i] {
+			t.Errorf("%s has the UID %q; want %q", made.pods[i].Name, made.pods[i].UID, want)
+		}
+	}
+	if pods[0].UID != "mirror" {
+		t.Error("what the API said has changed")
+	}
+}
