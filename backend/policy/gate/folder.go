@@ -37,7 +37,7 @@ func (f *folder) look() (map[string]attach.Note, error) {
 		}
 		file, seen := f.files[name]
 		if !seen || !os.SameFile(file.info, info) || !file.info.ModTime().Equal(info.ModTime()) {
-			file = f.read(name, info)
+			file = f.read(name, info, file)
 		}
 		if file.info != nil {
 			files[name], found[name] = file, file.note
@@ -47,14 +47,16 @@ func (f *folder) look() (map[string]attach.Note, error) {
 	return found, nil
 }
 
-// read is the zero noteFile for what cannot be read; the next look tries again.
-func (f *folder) read(name string, info fs.FileInfo) noteFile {
+// read gives what was there before for what cannot be read: a pod whose note is not known loses its policies. The next look tries
+// again.
+func (f *folder) read(name string, info fs.FileInfo, before noteFile) noteFile {
 	n, err := f.notes.Read(name)
 	switch {
 	case err == nil:
 		return noteFile{info, n}
 	case !errors.Is(err, fs.ErrNotExist):
 		f.log.Debug("gate: a note is passed over", "err", err)
+		return before
 	}
 	return noteFile{}
 }

@@ -23,6 +23,10 @@ func (g *Gate) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Whoever was listed has a note by now, which need not have been read yet.
+	if err := g.scan(&folder{notes: g.notes, log: g.log}); err != nil {
+		return err
+	}
 	stale := g.unnoted(held)
 	if len(stale) > 0 {
 		g.log.Info("addresses that no pod has are let go", "addresses", stale)
