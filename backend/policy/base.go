@@ -162,7 +162,7 @@ func (b *build) podSets() []Set {
 			{Name: mapNames(f)[Egress], Type: f.Addr, Kind: Verdicts},
 			{Name: mapNames(f)[toNode], Type: f.Addr, Kind: Verdicts},
 			{Name: setName("self", f), Type: f.Addr + " . " + f.Addr},
-			{Name: setName("guarded", f), Type: f.Addr},
+			{Name: setName("guarded", f), Type: f.Addr, denies: true}, // the middle of connections that are not known
 		} {
 			s.Elements = sorted(b.fixed[s.Name])
 			out = append(out, s)

@@ -65,7 +65,7 @@ type build struct {
 	counters map[string]Counter
 	fixed    map[string][]string // elements of the sets that hold our own pods, by name
 	last     [2]lastChain
-	denying  map[string]bool // groups of rules that do something else than allow, by name
+	denying  map[string]bool // groups and sets of rules that do something else than allow, by name
 }
 
 // target makes the chains of a profile, and names the one where they begin; "" when nobody has a say.
@@ -174,7 +174,11 @@ func (b *build) ruleset() Ruleset {
 	if len(b.families) == 0 {
 		return Ruleset{}
 	}
-	r := Ruleset{Chains: slices.Collect(maps.Values(b.chains)), Sets: slices.Collect(maps.Values(b.sets))}
+	r := Ruleset{Chains: slices.Collect(maps.Values(b.chains))}
+	for _, s := range b.sets {
+		s.denies = b.denying[s.Name]
+		r.Sets = append(r.Sets, s)
+	}
 	r.Chains = append(r.Chains, b.baseChains()...)
 	r.Sets = append(r.Sets, b.podSets()...)
 	for _, g := range b.used {

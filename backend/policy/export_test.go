@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -47,3 +48,6 @@ func StepFake(fake *knftables.Fake, have, want Ruleset) error {
 	w.sweep(d.old)
 	return errors.Join(fake.Run(context.Background(), tx))
 }
+
+// Cuts tells whether a change of the rules makes the Manager look for connections that are no longer allowed.
+func Cuts(have, want Ruleset, held func(netip.Addr) bool) bool { return Diff(have, want).cuts(held) }

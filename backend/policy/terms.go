@@ -65,6 +65,7 @@ func (b *build) combine(s source, t portTerm, to match) []match {
 			continue
 		default:
 			m.peer = setName(s.set, f)
+			b.denying[m.peer] = b.denying[m.peer] || to.verdict != allow
 		}
 		if named != nil {
 			b.denying[named.name] = b.denying[named.name] || to.verdict != allow
