@@ -47,8 +47,12 @@ func (b *build) subjects(o *owners) {
 			b.guard(f, has.spelled, to)
 		}
 	}
+	to := targets{Ingress: gateChain, Egress: gateChain}
+	if b.world.JudgesNode() {
+		to[toNode] = gateChain
+	}
 	for a := range gated {
-		b.guard(families()[subnet.FamilyOf(netipOf(a))], a, targets{Ingress: gateChain, Egress: gateChain})
+		b.guard(families()[subnet.FamilyOf(netipOf(a))], a, to)
 	}
 }
 

@@ -36,6 +36,22 @@ func (w World) OnThisNode() []*Pod {
 	return slices.DeleteFunc(slices.Clone(w.Pods), func(p *Pod) bool { return !p.Local })
 }
 
+// At finds the pod that has an address, of several that claim it the one with the best claim; nil when no pod has it.
+func (w World) At(a netip.Addr) *Pod {
+	var best *Pod
+	for _, p := range w.Pods {
+		if a.IsValid() && p.member() && slices.Contains(p.Addrs[:], a) && (best == nil || rank(p, best) < 0) {
+			best = p
+		}
+	}
+	return best
+}
+
+// JudgesNode tells whether some policy may have a say over what a pod sends its own node: NetworkPolicies have none.
+func (w World) JudgesNode() bool {
+	return slices.ContainsFunc(w.Cluster, func(p *ClusterPolicy) bool { return len(p.Rules[Egress]) > 0 })
+}
+
 // Namespace is a namespace and its labels. A pod whose namespace is not in the World is treated as if it had no labels.
 type Namespace struct {
 	Name   string

@@ -156,3 +156,26 @@ func TestAPortIsANumberAndAProtocol(t *testing.T) {
 		}
 	}
 }
+
+// N-01, N-02: a pod that is about to go is listed with an address that is another's by now.
+func TestATraceAsksAboutThePodThatHasTheAddress(t *testing.T) {
+	w := shop(t)
+	old := *w.Pods[1]
+	old.Name, old.UID, old.Terminating, old.Labels = "a-db", "old", true, policy.LabelsOf(map[string]string{"app": "old"})
+	w.Pods = []*policy.Pod{w.Pods[0], &old, w.Pods[1], w.Pods[2]}
+	if text, denied := answer(t, w, "other/thief", "10.244.1.2"); !denied || !strings.Contains(text, "to shop/db (10.244.1.2)") {
+		t.Errorf("denied %v:\n%s", denied, text)
+	}
+	if e, err := find(w, "--to", "shop/a-db"); err == nil || !strings.Contains(err.Error(), `--to="shop/a-db": its address 10.244.1.2 is that of shop/db by now`) {
+		t.Errorf("found %+v, %v", e, err)
+	}
+	var out strings.Builder
+	printForbidden(&out, w, []policy.Forbidden{{Flow: policy.Flow{Src: netip.MustParseAddr("10.244.3.3"), Dst: netip.MustParseAddr("10.244.1.2"), DstPort: 5432}}})
+	if !strings.Contains(out.String(), "other/thief > shop/db") {
+		t.Error(out.String())
+	}
+	w.Pods[2].Phase, old.Terminating = policy.Finished, false // the other way round
+	if _, denied := answer(t, w, "other/thief", "10.244.1.2"); denied {
+		t.Error("denied by the policy of a pod that has ended")
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -68,23 +69,19 @@ func printSubjects(out io.Writer, key, does string, pods []*policy.Pod) {
 
 func printForbidden(out io.Writer, w policy.World, forbidden []policy.Forbidden) {
 	_, _ = fmt.Fprintf(out, "open connections of this node that are not allowed: %d\n", len(forbidden))
-	whose := map[string]string{}
-	for _, p := range w.Pods {
-		for _, a := range p.Addrs {
-			if a.IsValid() && !p.HostNetwork && p.Phase != policy.Finished {
-				whose[a.String()] = p.Namespace + "/" + p.Name
+	whose := map[netip.Addr]string{}
+	name := func(addr netip.Addr) string {
+		if _, known := whose[addr]; !known {
+			whose[addr] = "outside"
+			if p := w.At(addr); p != nil {
+				whose[addr] = p.Namespace + "/" + p.Name
 			}
 		}
-	}
-	name := func(addr string) string {
-		if pod, ok := whose[addr]; ok {
-			return pod
-		}
-		return "outside"
+		return whose[addr]
 	}
 	count := map[string]int{}
 	for _, f := range forbidden {
-		count[fmt.Sprintf("%s > %s %d/%s: denied by %s", name(f.Flow.Src.String()), name(f.Flow.Dst.String()), f.Flow.DstPort, f.Flow.Proto,
+		count[fmt.Sprintf("%s > %s %d/%s: denied by %s", name(f.Flow.Src), name(f.Flow.Dst), f.Flow.DstPort, f.Flow.Proto,
 			strings.Join(f.Policies, ", "))]++
 	}
 	lines := slices.Sorted(maps.Keys(count))

@@ -86,23 +86,47 @@ func find(w policy.World, flag, name string) (end, error) {
 	if addr = addr.Unmap(); addr.Zone() != "" {
 		return end{}, fmt.Errorf("%s=%q: policies know no address of one link", flag, name)
 	}
+	if err == nil {
+		e := end{name: name}
+		if p := w.At(addr); p != nil {
+			e = endOf(w, p)
+		}
+		e.addrs[subnet.FamilyOf(addr)] = addr
+		return e, nil
+	}
 	for _, p := range w.Pods {
-		byName := p.Namespace+"/"+p.Name == name
-		byAddr := err == nil && !p.HostNetwork && p.Phase != policy.Finished && slices.Contains(p.Addrs[:], addr)
 		switch {
-		case byName && p.HostNetwork:
+		case p.Namespace+"/"+p.Name != name:
+		case p.HostNetwork:
 			return end{}, fmt.Errorf("%s=%q: this pod uses its node's network: no policy selects it, and to others it is its node; ask about the node's address", flag, name)
-		case byName && p.Phase == policy.Finished:
+		case p.Phase == policy.Finished:
 			return end{}, fmt.Errorf("%s=%q: this pod has ended: no policy selects it, and its address may be another pod's", flag, name)
-		case byName || byAddr:
-			return end{name: p.Namespace + "/" + p.Name, pod: p, addrs: p.Addrs}, nil
+		default:
+			return owned(w, p, flag)
 		}
 	}
-	if err != nil {
-		return end{}, fmt.Errorf("%s=%q: no IP address, and no pod of that name (namespace/pod) that runs with an address of its own", flag, name)
+	return end{}, fmt.Errorf("%s=%q: no IP address, and no pod of that name (namespace/pod) that runs with an address of its own", flag, name)
+}
+
+// endOf is a pod with the addresses that are its own: one that is about to go may still be listed with what is another's by now.
+func endOf(w policy.World, p *policy.Pod) end {
+	e := end{name: p.Namespace + "/" + p.Name, pod: p}
+	for f, a := range p.Addrs {
+		if w.At(a) == p {
+			e.addrs[f] = a
+		}
 	}
-	e := end{name: name}
-	e.addrs[subnet.FamilyOf(addr)] = addr
+	return e
+}
+
+// owned is endOf, with a word about a pod that has lost all its addresses.
+func owned(w policy.World, p *policy.Pod, flag string) (end, error) {
+	e := endOf(w, p)
+	for _, a := range p.Addrs {
+		if by := w.At(a); by != nil && e.addrs == [2]netip.Addr{} {
+			return e, fmt.Errorf("%s=%q: its address %s is that of %s/%s by now; ask about that one", flag, e.name, a, by.Namespace, by.Name)
+		}
+	}
 	return e, nil
 }
 

@@ -18,15 +18,14 @@ import (
 )
 
 const (
-	chainName = "forward"
-	priority  = "filter+5" // before the policies, though each only drops
+	priority = "filter+5" // before the policies, though each only drops
 
 	// How long a table that was right is taken to be right while it stands, and while changes of it are heard. To look runs
 	// nft, and a pod waits for it.
 	look, lookHeard = time.Second, time.Minute
 )
 
-// table is the kernel's "inet weft-gate". Its chain is ours; its sets are filled by the plugin.
+// table is the kernel's "inet weft-gate". Its chains are ours; its sets are filled by the plugin.
 type table struct {
 	host   netfilter.Host
 	wrap   func(knftables.Interface) knftables.Interface
@@ -34,7 +33,10 @@ type table struct {
 	looked time.Time    // when the rules were last seen to be right
 	doubt  *atomic.Bool // somebody changed the table since
 	heard  *atomic.Bool // changes are listened to, and raise doubts
-	sign   *nl.NFTables // the owner of the sign; nil while there is none
+	toNode toNode       // whether there is to be a chain for packets to the node
+
+	needless bool         // there is one, and there is not to be
+	sign     *nl.NFTables // the owner of the sign; nil while there is none
 }
 
 // rules drop what is sent from and to held addresses. Neighbour discovery is not a pod's word but its kernel's, and the
@@ -94,15 +96,8 @@ func (t *table) ensure(ctx context.Context) (made bool, err error) {
 				tx.Add(&knftables.Set{Name: name, Type: [2]string{"ipv4_addr", "ipv6_addr"}[f]})
 			}
 		}
-		chain := &knftables.Chain{
-			Name: chainName, Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(knftables.ForwardHook),
-			Priority: knftables.PtrTo(knftables.BaseChainPriority(priority)), Policy: knftables.PtrTo(knftables.AcceptPolicy),
-		}
-		tx.Add(chain)
-		tx.Flush(&knftables.Chain{Name: chainName}) // and never the sets: they are not ours to empty
-		for _, r := range rules() {
-			tx.Add(&knftables.Rule{Chain: chainName, Rule: r, Comment: knftables.PtrTo(comment(r))})
-		}
+		addChain(tx, knftables.ForwardHook, rules())
+		t.writeToNode(tx)
 	})
 	if err == nil {
 		t.looked = time.Now()
@@ -139,12 +134,29 @@ func (t *table) right(ctx context.Context) bool {
 		return false
 	}
 	var have []*knftables.Rule
-	if t.host.Inside(func() (err error) { have, err = t.conn.ListRules(ctx, chainName); return err }) != nil {
+	if t.host.Inside(func() (err error) { have, err = t.conn.ListRules(ctx, string(knftables.ForwardHook)); return err }) != nil {
 		return false
 	}
-	return slices.EqualFunc(have, rules(), func(r *knftables.Rule, want string) bool {
+	return sameRules(have, rules()) && t.toNodeRight(ctx)
+}
+
+func sameRules(have []*knftables.Rule, want []string) bool {
+	return slices.EqualFunc(have, want, func(r *knftables.Rule, want string) bool {
 		return r.Comment != nil && *r.Comment == comment(want)
 	})
+}
+
+// addChain makes a base chain, which is called as its hook is, and its rules, and never touches the sets: they are not ours to empty.
+func addChain(tx *knftables.Transaction, hook knftables.BaseChainHook, rules []string) {
+	name := string(hook)
+	tx.Add(&knftables.Chain{
+		Name: name, Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(hook),
+		Priority: knftables.PtrTo(knftables.BaseChainPriority(priority)), Policy: knftables.PtrTo(knftables.AcceptPolicy),
+	})
+	tx.Flush(&knftables.Chain{Name: name})
+	for _, r := range rules {
+		tx.Add(&knftables.Rule{Chain: name, Rule: r, Comment: knftables.PtrTo(comment(r))})
+	}
 }
 
 func (t *table) remove(ctx context.Context) error {

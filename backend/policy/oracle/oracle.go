@@ -24,8 +24,12 @@ func Allowed(w policy.World, p Packet) bool {
 	if p.Src == p.Dst {
 		return true
 	}
-	if !p.OwnNode && (slices.Contains(w.Gated, p.Src) || slices.Contains(w.Gated, p.Dst)) {
-		return false
+	if slices.Contains(w.Gated, p.Src) || slices.Contains(w.Gated, p.Dst) {
+		// Nobody knows the pod yet, nor whether a policy keeps it from its node.
+		mayNot := slices.ContainsFunc(w.Cluster, func(cp *policy.ClusterPolicy) bool { return len(cp.Rules[policy.Egress]) > 0 })
+		if !p.OwnNode || mayNot {
+			return false
+		}
 	}
 	if from := podAt(w, p.Src); from != nil && !decide(w, side{from, policy.Egress}, p) {
 		return false
