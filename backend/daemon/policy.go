@@ -120,11 +120,14 @@ func (p *policies) sync(ctx context.Context) error {
 		return err
 	}
 	audit := p.cfg.Policy.Mode == PolicyAudit
+	w, complete := p.source.World()
+	if complete {
+		p.gate.KeepFromNode(w.JudgesNode())
+	}
 	if err := p.gate.Shut(ctx, active && !audit); err != nil {
 		return err
 	}
 	p.tellProblems(ctx)
-	w, complete := p.source.World()
 	if !complete {
 		return p.waiting()
 	}
@@ -196,9 +199,13 @@ func (p *policies) report(r policy.Result) {
 	p.told.list("policy", nil)
 	p.reportGuard(r.Unguarded)
 	p.reportTags(r.Tagged)
-	p.metrics.changed(partPolicy, len(r.Changes), false)
+	p.metrics.changed(partPolicy, len(r.Changes), r.Drift)
 	if n := len(r.Changes); n > 0 {
-		p.log.Debug("policies changed", "changes", n, "first", r.Changes[0])
+		level := slog.LevelDebug // pods come and go
+		if r.Drift {
+			level = slog.LevelInfo
+		}
+		p.log.Log(context.Background(), level, "policies changed", "changes", n, "drift", r.Drift, "first", r.Changes[0])
 	}
 	if n := len(r.Cut); n > 0 {
 		p.metrics.cut.Add(float64(n))

@@ -60,6 +60,7 @@ type Manager struct {
 type Result struct {
 	Changes []string // what was written, in words; empty when all was as wanted
 	Cut     []string // the connections that are no longer allowed, and have been cut
+	Drift   bool     // somebody else had changed what was written last
 
 	// Unguarded says why there is no guard. The rules are in force all the same.
 	Unguarded error
@@ -90,6 +91,7 @@ func (m *Manager) Sync(ctx context.Context, w World, c Config) (Result, error) {
 	var res Result
 	unguarded := m.narrow(want, c)
 	if !d.Empty() {
+		res.Drift = m.latest.Load() != nil && !difference(have, m.written, strange).Empty()
 		if err := m.commit(ctx, d, want); err != nil {
 			return Result{}, err
 		}

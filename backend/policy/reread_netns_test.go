@@ -69,3 +69,33 @@ func TestATableThatIsSlowToReadIsReadLessOften(t *testing.T) {
 		}
 	}
 }
+
+func TestADriftOfTheTableIsTold(t *testing.T) { // N-18
+	n := nstest.New(t)
+	m := New(netfilter.Host{NetNS: n.Path()})
+	for _, step := range []struct {
+		what, script, block string
+		want                bool
+	}{
+		{"the first", "", "192.0.2.1/32", false},
+		{"nothing to do", "", "192.0.2.1/32", false},
+		{"a rule less", "flush chain inet weft-policy judge", "192.0.2.1/32", true},
+		{"an edit", "", "192.0.2.2/32", false},
+		{"an element less", "delete element inet weft-policy guarded-ipv4 { 10.244.1.2 }", "192.0.2.2/32", true},
+		{"a table less, and an edit", "delete table inet weft-policy", "192.0.2.3/32", true},
+		{"a table that sleeps", "add table inet weft-policy { flags dormant; }", "192.0.2.3/32", true},
+		{"another edit", "", "192.0.2.4/32", false},
+	} {
+		if step.script != "" {
+			n.SetNFT(step.script)
+		}
+		res, err := m.Sync(context.Background(), guardedWorld(step.block), Config{})
+		if err != nil || res.Drift != step.want {
+			t.Errorf("%s: drift %t, %v; want %t (%v)", step.what, res.Drift, err, step.want, res.Changes)
+		}
+	}
+	res, err := New(netfilter.Host{NetNS: n.Path()}).Sync(context.Background(), guardedWorld("192.0.2.5/32"), Config{})
+	if err != nil || res.Drift {
+		t.Errorf("what an earlier agent left is a drift: %v", err)
+	}
+}
