@@ -26,7 +26,7 @@ func namespaces(in *interner) kind[policy.Namespace] {
 	}
 }
 
-// nodes makes values of Nodes: their labels, and every address that the API says they have.
+// nodes makes values of Nodes: their labels, every address that the API says they have, and those that they have for their pods.
 func nodes(in *interner) kind[policy.Node] {
 	return kind[policy.Node]{
 		key: func(n *policy.Node) key { return key{name: n.Name} },
@@ -45,9 +45,27 @@ func nodes(in *interner) kind[policy.Node] {
 					v.Addrs = append(v.Addrs, ip.Unmap())
 				}
 			}
+			v.Addrs = append(v.Addrs, inPodRanges(node.Spec)...)
 			slices.SortFunc(v.Addrs, netip.Addr.Compare)
 			v.Addrs = slices.Compact(v.Addrs)
 			return parsed[policy.Node]{key: key{name: v.Name}, value: v}, true
 		},
 	}
+}
+
+// inPodRanges are the addresses by which pods reach a node without the API's telling: that of its tunnels, which is the first of a
+// pod range, and that of its bridge, which is the next. Who must not reach nodes must not reach them there either.
+func inPodRanges(spec corev1.NodeSpec) (out []netip.Addr) {
+	for _, text := range append(slices.Clone(spec.PodCIDRs), spec.PodCIDR) {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			continue
+		}
+		first := p.Masked().Addr().Unmap()
+		out = append(out, first)
+		if next := first.Next(); p.Contains(next) {
+			out = append(out, next)
+		}
+	}
+	return out
 }
