@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -16,10 +17,18 @@ type answers struct {
 	server string
 	log    *slog.Logger
 
-	// mu protects bad, which the feeds write and health checks read.
-	mu  sync.Mutex
-	bad map[string]error // by kind
+	// mu protects what follows, which the feeds write and health checks read.
+	mu    sync.Mutex
+	bad   map[string]error     // by kind
+	since map[string]time.Time // by kind, when it was refused first
 }
+
+// lasting is how long a kind has to be refused to be taken for such: an API server that starts knows neither rights nor definitions for
+// a moment, and whoever took that for an answer would take the rules of an earlier run away.
+const lasting = 5 * time.Second
+
+// refused tells that a server has forbidden a kind, or does not serve it.
+func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) }
 
 // note takes an answer, and logs what is news.
 func (a *answers) note(kind string, err error) {
@@ -28,6 +37,11 @@ func (a *answers) note(kind string, err error) {
 	}
 	a.mu.Lock()
 	was := a.bad[kind]
+	if !refused(err) {
+		delete(a.since, kind)
+	} else if !refused(was) {
+		a.since[kind] = time.Now()
+	}
 	if err == nil {
 		delete(a.bad, kind)
 	} else {
@@ -46,6 +60,16 @@ func (a *answers) note(kind string, err error) {
 func (a *answers) of(kind string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.bad[kind]
+}
+
+// refusal is how a kind is refused for good; nil while it is not.
+func (a *answers) refusal(kind string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if since, is := a.since[kind]; !is || time.Since(since) < lasting {
+		return nil
+	}
 	return a.bad[kind]
 }
 

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +18,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
@@ -35,13 +38,19 @@ func newServer(t *testing.T, drop ...string) *server {
 	api := apiserver.Start(t)
 	s := &server{T: t, api: api, admin: api.Admin()}
 	s.must(nil, apiserver.Permit(s.admin, "../../../manifests/kube-flannel.yml"))
-	roles := s.admin.RbacV1().ClusterRoles()
-	role, err := roles.Get(t.Context(), "flannel", metav1.GetOptions{})
-	s.must(role, err)
-	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(drop, r.Resources[0]) })
-	s.must(roles.Update(t.Context(), role, metav1.UpdateOptions{}))
+	s.drop(drop...)
 	s.must(s.admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{"team": "a"}}}, metav1.CreateOptions{}))
 	return s
+}
+
+// drop takes the rights to some resources away.
+func (s *server) drop(resources ...string) {
+	s.Helper()
+	roles := s.admin.RbacV1().ClusterRoles()
+	role, err := roles.Get(s.Context(), "flannel", metav1.GetOptions{})
+	s.must(role, err)
+	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(resources, r.Resources[0]) })
+	s.must(roles.Update(s.Context(), role, metav1.UpdateOptions{}))
 }
 
 func (s *server) must(_ any, err error) {
@@ -224,9 +233,68 @@ func TestAClusterRoleWithoutDefinitionsLeavesNetworkPolicies(t *testing.T) {
 		world, complete := w.source.World()
 		return complete && len(world.Policies) == 1 && len(world.Pods) == 1
 	})
-	if p := w.source.Problems(); len(p) != 1 || p[0].Policy != definitionName {
-		t.Errorf("problems: %+v", p)
+	w.until("a problem", func() bool { p := w.source.Problems(); return len(p) == 1 && p[0].Policy == definitionName })
+}
+
+// Somebody applies an older manifest over ours.
+func TestClusterNetworkPoliciesStayWhenTheRightToSeeThemIsTakenAway(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.must(s.admin.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}))
+	crd, err := os.ReadFile("../../../manifests/clusternetworkpolicy.yml")
+	s.must(nil, err)
+	s.post(definitions1, string(crd))
+	s.post(clusterPath, strings.ReplaceAll(clusterOne, `, protocols: [{destinationNamedPort: ""}]`, ""))
+	w := s.watch(io.Discard)
+	const one = "one: ingress deny pods[]@namespaces[] on everything\negress accept nodes[] on everything"
+	w.clusterIs(one)
+	s.drop("clusternetworkpolicies", "customresourcedefinitions")
+	s.api.Stop() // watches go on under the rights that they began with
+	s.api.Resume()
+	w.until("a problem", func() bool { return len(w.source.Problems()) == 1 })
+	w.clusterIs(one)
+	if active, known := w.source.Active(); !active || !known {
+		t.Errorf("active %t, known %t", active, known)
 	}
+}
+
+// An API server that starts knows no rights for a moment, and what it forbids then is nothing to go by.
+func TestAKindIsRefusedWhenThatLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := answers{log: slog.New(slog.DiscardHandler), bad: map[string]error{}, since: map[string]time.Time{}}
+		no, not := error(apierrors.NewForbidden(schema.GroupResource{}, "", nil)), error(apierrors.NewNotFound(schema.GroupResource{}, ""))
+		for _, step := range []struct {
+			err  error
+			want bool
+		}{{no, false}, {no, false}, {nil, false}, {no, false}, {not, false}, {no, true}, {errors.New("away"), false}, {not, false}} {
+			a.note(kindCluster, step.err)
+			if got := a.refusal(kindCluster); (got != nil) != step.want || step.want && !errors.Is(got, step.err) {
+				t.Errorf("after %v: refused: %v", step.err, got)
+			}
+			time.Sleep(3 * time.Second)
+		}
+	})
+}
+
+// The definition came later than the ClusterRole, which somebody else wrote.
+func TestAClusterRoleWithoutClusterNetworkPoliciesLeavesNetworkPolicies(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, "clusternetworkpolicies")
+	s.pod("a", "n1", "10.244.1.2")
+	s.policy("p")
+	crd, err := os.ReadFile("../../../manifests/clusternetworkpolicy.yml")
+	s.must(nil, err)
+	s.post(definitions1, string(crd))
+	w := s.watch(io.Discard)
+	w.until("a World", func() bool {
+		world, complete := w.source.World()
+		active, known := w.source.Active()
+		return complete && len(world.Policies) == 1 && len(world.Pods) == 1 && active && known
+	})
+	w.until("a problem", func() bool {
+		p := w.source.Problems()
+		return len(p) == 1 && p[0].Policy == definitionName && strings.Contains(p[0].Text, "ClusterRole does not let us list and watch "+definitionName)
+	})
 }
 
 // From the answer to a write until the World has it, printed; what the contract bounds is this and the kernel together.

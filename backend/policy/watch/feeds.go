@@ -64,27 +64,30 @@ func (s *Source) forgetting(forget func(), kind string) func() {
 func (s *Source) policiesNow() (ns []*policy.NetworkPolicy, cluster []*policy.ClusterPolicy, known bool) {
 	ns, known = s.policies.list()
 	defined, defKnown := s.definition.list()
-	if apierrors.IsForbidden(s.answers.of(kindDefinition)) {
-		defined, defKnown = nil, true // an older ClusterRole: NetworkPolicies work
+	if !defKnown && apierrors.IsForbidden(s.answers.refusal(kindDefinition)) {
+		defKnown = true // an older ClusterRole: NetworkPolicies work
 	}
 	s.demands.cluster.want(len(defined) > 0)
 	if len(defined) == 0 {
 		return ns, nil, known && defKnown
 	}
 	cluster, served := s.cluster.list()
-	if apierrors.IsNotFound(s.answers.of(kindCluster)) {
-		served = true
+	if s.answers.refusal(kindCluster) != nil {
+		served = true // NetworkPolicies work
 	}
 	return ns, cluster, known && defKnown && served
 }
 
 // notServed tells why ClusterNetworkPolicies are not enforced although the cluster defines them.
 func (s *Source) notServed() []Problem {
-	switch err := s.answers.of(kindCluster); {
+	switch err := s.answers.refusal(kindCluster); {
 	case apierrors.IsNotFound(err):
 		return []Problem{{Policy: definitionName, Text: "the definition does not serve version v1beta1; no ClusterNetworkPolicy is enforced"}}
-	case apierrors.IsForbidden(s.answers.of(kindDefinition)):
-		return []Problem{{Policy: definitionName, Text: "the ClusterRole does not let us look for the definition; no ClusterNetworkPolicy is enforced"}}
+	case apierrors.IsForbidden(err):
+		return []Problem{{Policy: definitionName, Text: "the ClusterRole does not let us list and watch " + definitionName +
+			"; none is enforced that was not seen before; apply weft's manifest, which has the rights"}}
+	case apierrors.IsForbidden(s.answers.refusal(kindDefinition)):
+		return []Problem{{Policy: definitionName, Text: "the ClusterRole does not let us look for the definition; no ClusterNetworkPolicy is enforced that was not seen before; apply weft's manifest, which has the rights"}}
 	}
 	return nil
 }

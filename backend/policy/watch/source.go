@@ -83,7 +83,7 @@ func New(cfg Config) *Source {
 	}
 	s := &Source{
 		cfg: cfg, log: cfg.Log, in: newInterner(), dirty: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		answers: &answers{server: cfg.Client.Server, log: cfg.Log, bad: map[string]error{}},
+		answers: &answers{server: cfg.Client.Server, log: cfg.Log, bad: map[string]error{}, since: map[string]time.Time{}},
 	}
 	dirty := func() { poke(s.dirty) }
 	s.policies, s.cluster = newTable(policies(), dirty), newTable(clusterPolicies(), dirty)
