@@ -18,6 +18,7 @@ const (
 
 	ctaOriginal = 1
 	ctaReply    = 2
+	ctaStatus   = 3
 	ctaID       = 12
 	ctaZone     = 18
 
@@ -35,6 +36,7 @@ type Tuple struct {
 // Connection is a tracked connection: how its first packet looked before any translation, and how an answer looks before any.
 type Connection struct {
 	Original, Reply Tuple
+	Answered        bool // a packet of the other direction has been seen
 
 	family byte
 	key    []byte // the attributes that name it to the kernel, this very entry and no later one of the same addresses
@@ -65,9 +67,17 @@ func (h Host) Connections(keep func(Connection) bool) ([]Connection, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list tracked connections: %w", err)
+		return nil, connectionsError(err)
 	}
 	return out, nil
+}
+
+// connectionsError says what the kernel's answer means here: who asks a subsystem that is not there is told that he asks wrongly.
+func connectionsError(err error) error {
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		err = fmt.Errorf("%w: the kernel does not show them: modprobe nf_conntrack_netlink", err)
+	}
+	return fmt.Errorf("list tracked connections: %w", err)
 }
 
 // key copies what names an entry out of its message.
@@ -123,6 +133,9 @@ func parseConnection(data []byte) (c Connection, ok bool) {
 			c.Original = parseTuple(payload)
 		case ctaReply:
 			c.Reply = parseTuple(payload)
+		case ctaStatus:
+			const seenReply = 1 << 1 // IPS_SEEN_REPLY
+			c.Answered = len(payload) >= 4 && binary.BigEndian.Uint32(payload)&seenReply != 0
 		}
 		return true
 	})
