@@ -106,7 +106,7 @@ func TestPickReadsARealHostAsItIsMeant(t *testing.T) {
 			addr add 10.8.0.1/24 dev wg0`,
 			"error: pick the IPv4 underlay: --iface-regex=wg0: wg0 is down: waiting for the host to have one"},
 		"nothing": {Options{}, "", "error: pick the IPv4 underlay: default route: unable to find default route for IPv4 in " +
-			"the main table: waiting for the host to have one"},
+			"the main table (set one, or name the interface with --iface): waiting for the host to have one"},
 	}
 	fourOnly := []string{
 		"VIPs before and after the primary", // the kernel lists the youngest address of IPv6 first

@@ -1,6 +1,7 @@
 package underlay
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -27,10 +28,30 @@ func byText(text string) func(view) (choice, error) {
 			}
 		}
 		if strings.Contains(text, ",") { // flannel takes the whole word for a name, and so do we
-			return choice{}, fmt.Errorf("no interface of that name; for several, repeat --iface")
+			return choice{}, fmt.Errorf("%w; for several, repeat --iface", errNoName)
 		}
-		return choice{}, fmt.Errorf("no interface of that name")
+		return choice{}, errNoName
 	}
+}
+
+var errNoName = errors.New("no interface of that name")
+
+// names lists the devices that there are, for whoever has misspelt one; those of pods are no choice.
+func (v view) names() string {
+	const most = 6
+	var list []string
+	for _, l := range v.links {
+		if l.Kind != "veth" && v.barred(l) == nil {
+			list = append(list, l.Name)
+		}
+	}
+	switch more := len(list) - most; {
+	case len(list) == 0:
+		return ""
+	case more > 0:
+		list = append(list[:most], fmt.Sprintf("and %d more", more))
+	}
+	return "; there are " + strings.Join(list, ", ")
 }
 
 // byAddr finds the device that carries an address. One of the other family settles the device alone.

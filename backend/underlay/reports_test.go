@@ -378,7 +378,7 @@ func TestI12AnAddressOfOneFamilySettlesTheInterfaceForTheOther(t *testing.T) {
 		"by the way to an IPv6 neighbour": {Options{CanReach: "fd00:5::99"}, twoNICs + "route fd00:5::/64 dev eth1", "eth1 192.168.0.11"},
 		"that way has no IPv6":            {Options{Family: v6, CanReach: "10.0.0.99"}, apart, "eth1 fd00:5::11"},
 		"no IPv6 anywhere": {Options{Family: v6, Iface: []string{"10.0.0.11"}}, "link eth0\naddr eth0 10.0.0.11/24",
-			"error: pick the IPv6 underlay: --iface=10.0.0.11: eth0 has no usable IPv6 address; default route: unable to find default route for IPv6 in the main table" + yet},
+			"error: pick the IPv6 underlay: --iface=10.0.0.11: eth0 has no usable IPv6 address; default route: unable to find default route for IPv6 in the main table (set one, or name the interface with --iface)" + yet},
 		"a device to come is waited for": {Options{Family: v6, Iface: []string{"10.0.0.12"}}, apart,
 			"error: pick the IPv6 underlay: --iface=10.0.0.12: no interface has the address 10.0.0.12; default route: nothing is said of IPv6 but 10.0.0.12: no interface has the address 10.0.0.12" + yet},
 		"a link-local address": {Options{Family: v6, Iface: []string{"fe80::2"}}, apart,

@@ -30,7 +30,7 @@ func (v view) byDefault() (choice, error) {
 		return choice{}, fmt.Errorf("no %s default route through a usable interface (%s)",
 			v.opt.Family, strings.Join(against, ", "))
 	}
-	return choice{}, fmt.Errorf("unable to find default route for %s in the main table", v.opt.Family)
+	return choice{}, fmt.Errorf("unable to find default route for %s in the main table (set one, or name the interface with --iface)", v.opt.Family)
 }
 
 // byTarget is --iface-can-reach: the device and the source address of the longest matching route.

@@ -66,6 +66,7 @@ func Pick(opt Options, host kernel.Host) (Underlay, error) {
 		return Underlay{}, fmt.Errorf("pick the %s underlay: %s: %w: %w", opt.Family, source, subnet.CheckPublicIP(opt.Family, public), ErrOptions)
 	}
 	var against []string
+	there := ""
 	sentinel := ErrOptions
 	v := newView(opt, host)
 	for _, c := range candidates(opt) {
@@ -77,11 +78,14 @@ func Pick(opt Options, host kernel.Host) (Underlay, error) {
 		if !errors.As(err, new(mistake)) {
 			sentinel = ErrNotYet
 		}
+		if errors.Is(err, errNoName) {
+			there = v.names()
+		}
 	}
 	if host.Rules > 0 {
 		against = append(against, v.rulesWarning())
 	}
-	return Underlay{}, fmt.Errorf("pick the %s underlay: %s: %w", opt.Family, strings.Join(against, "; "), sentinel)
+	return Underlay{}, fmt.Errorf("pick the %s underlay: %s%s: %w", opt.Family, strings.Join(against, "; "), there, sentinel)
 }
 
 // choice is a device, the address on it, and why.

@@ -128,7 +128,7 @@ func TestErrorsNameEachCandidateAndWhatToDo(t *testing.T) {
 			Options{Iface: []string{"wg0", "10.9.9.9", "lo"}, IfaceRegex: []string{"^eno"}, CanReach: "x"}, ErrNotYet,
 			"pick the IPv4 underlay: --iface=wg0: no interface of that name; --iface=10.9.9.9: no interface has the address " +
 				"10.9.9.9; --iface=lo: lo is the loopback; --iface-regex=^eno: no interface has a matching address or name; " +
-				"--iface-can-reach=x: want an address: waiting for the host to have one",
+				"--iface-can-reach=x: want an address; there are eth0, eth1: waiting for the host to have one",
 		},
 		"bad regex": {
 			Options{IfaceRegex: []string{"(eth"}}, ErrOptions,
@@ -219,7 +219,7 @@ func TestDefaultRoutesAreFollowedByMetricAndHop(t *testing.T) {
 			"route default type unreachable metric 1\nroute default via 10.0.0.1 dev eth0 metric 5", "eth0 10.0.0.11"},
 		"on-link default": {"route default dev eth1", "eth1 10.1.0.11"},
 		"no default route": {"route 10.0.0.0/24 dev eth0", "error: pick the IPv4 underlay: default route: " +
-			"unable to find default route for IPv4 in the main table: waiting for the host to have one"},
+			"unable to find default route for IPv4 in the main table (set one, or name the interface with --iface): waiting for the host to have one"},
 		"none that is usable": {
 			"route default via 10.2.0.1 dev eth2\nroute default type blackhole metric 9\nroute default dev gone metric 10",
 			"error: pick the IPv4 underlay: default route: no IPv4 default route through a usable interface (eth2 is down, " +
