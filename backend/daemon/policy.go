@@ -120,14 +120,14 @@ func (p *policies) sync(ctx context.Context) error {
 		return err
 	}
 	audit := p.cfg.Policy.Mode == PolicyAudit
-	w, complete := p.source.World()
-	if complete {
+	if w, complete := p.source.World(); complete {
 		p.gate.KeepFromNode(w.JudgesNode())
 	}
 	if err := p.gate.Shut(ctx, active && !audit); err != nil {
 		return err
 	}
 	p.tellProblems(ctx)
+	w, complete := p.source.World()
 	if !complete {
 		return p.waiting()
 	}
