@@ -67,7 +67,7 @@ func (d *daemon) newGeneration(client *kube.Client, node string, conf subnet.Net
 	})
 	g.rules = &rules{cfg: d.cfg, log: d.log.With("loop", partRules), manager: d.traffic, metrics: d.metrics, told: d.told, warn: g.warn, heard: d.heard}
 	g.publisher = &publisher{
-		cfg: d.cfg, files: d.files, log: d.log.With("loop", partFiles), board: d.board, told: d.told, collect: g.collect, started: time.Now(),
+		cfg: d.cfg, files: d.files, log: d.log.With("loop", partFiles), board: d.board, told: d.told, collect: g.collect, started: time.Now(), warn: g.warn,
 		plugins: install.NewKeeper(d.cfg.Paths.CNISource, d.cfg.Paths.CNIBin),
 	}
 	g.publisher.plugins.Files = d.files

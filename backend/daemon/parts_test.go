@@ -542,8 +542,13 @@ func TestC16AForeignConfigurationBeforeOursIsNamed(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "00-bridge.conf"), []byte(`{"name":"x","type":"bridge"}`), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.foreign(); err == nil || !strings.Contains(err.Error(), "00-bridge.conf") {
+	var events []string
+	p.warn = func(_ context.Context, reason, text string) { events = append(events, reason+": "+text) }
+	if err := p.shadowed(t.Context()); err == nil || !strings.Contains(err.Error(), "00-bridge.conf") {
 		t.Errorf("got %v", err)
+	}
+	if len(events) != 1 || !strings.Contains(events[0], "ForeignCNIConfiguration: the runtime takes 00-bridge.conf in "+dir) {
+		t.Errorf("Events: %q", events)
 	}
 }
 

@@ -25,7 +25,8 @@ type publisher struct {
 	board   *board
 	told    *told
 	collect func(context.Context, *applied) error
-	moved   func() // is told when the node has got another range; may be nil
+	warn    func(ctx context.Context, reason, text string) // makes an Event of the own Node; may be nil
+	moved   func()                                         // is told when the node has got another range; may be nil
 	plugins *install.Keeper
 
 	started  time.Time
@@ -61,8 +62,20 @@ func (p *publisher) sync(ctx context.Context, a *applied) error {
 		return err
 	}
 	p.first = true
-	return p.foreign()
+	return p.shadowed(ctx)
 }
+
+// shadowed complains of what foreign finds to whoever looks at the Node, too: its pods have another network.
+func (p *publisher) shadowed(ctx context.Context) error {
+	err := p.foreign()
+	if err != nil && p.warn != nil {
+		p.warn(ctx, reasonForeignConf, err.Error())
+	}
+	return err
+}
+
+// reasonForeignConf is the reason of the Event.
+const reasonForeignConf = "ForeignCNIConfiguration"
 
 // cni keeps plugins and conflist as they should be. Where the CNI directories are not mounted, as under flannel's own
 // manifest, somebody else looks after them; one that was there and is gone is made anew.
