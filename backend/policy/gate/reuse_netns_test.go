@@ -258,3 +258,33 @@ func TestAPodWhoseNoteIsSpoiltIsStillKnown(t *testing.T) {
 	n.must(os.Remove(path))
 	n.knows("b")
 }
+
+// Rules can be as they should and do nothing: whoever makes a table dormant leaves them alone.
+func TestN18ATableThatSleepsIsWokenUp(t *testing.T) {
+	n := newNode(t)
+	n.ns.SetSysctl("net.ipv4.ip_forward", "1")
+	pod, other := n.ns.Pod(1500, netip.MustParsePrefix("10.244.1.2/24")), nstest.New(t)
+	nstest.Veth(t, n.ns, "out", other, "eth0")
+	n.ns.IP("addr add 10.9.0.1/24 dev out")
+	other.IP("addr add 10.9.0.2/24 dev eth0")
+	other.IP("route add 10.244.0.0/16 via 10.9.0.1")
+	to := netip.MustParseAddr("10.9.0.2")
+	poked := n.gate.Watch(t.Context())
+	n.shut(true)
+	n.plugin(note("a", "10.244.1.2"))
+	if pod.CanPing(to) == nil {
+		t.Fatal("it is not held")
+	}
+	n.ns.SetNFT("add table inet weft-gate { flags dormant; }")
+	if err := pod.CanPing(to); err != nil {
+		t.Fatalf("the table does not sleep: nothing is shown: %v", err)
+	}
+	n.until("it is held again", func() bool {
+		select {
+		case <-poked:
+			n.shut(true)
+		default:
+		}
+		return pod.CanPing(to) != nil
+	})
+}

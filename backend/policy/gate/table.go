@@ -2,6 +2,7 @@ package gate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/netip"
@@ -137,7 +138,20 @@ func (t *table) right(ctx context.Context) bool {
 	if t.host.Inside(func() (err error) { have, err = t.conn.ListRules(ctx, string(knftables.ForwardHook)); return err }) != nil {
 		return false
 	}
-	return sameRules(have, rules()) && t.toNodeRight(ctx)
+	return sameRules(have, rules()) && t.toNodeRight(ctx) && t.awake(ctx)
+}
+
+// awake looks whether the table is one that does something: nft makes a table dormant without touching its rules. One that it dies of
+// listing (nft 1.0.6 does) is dormant, too.
+func (t *table) awake(ctx context.Context) bool {
+	text, err := t.host.List(ctx, "table", "inet", attach.TableName)
+	flags := ""
+	err = errors.Join(err, netfilter.Objects(text, func(kind string, o netfilter.Object) {
+		if kind == "table" {
+			flags += string(o.Flags)
+		}
+	}))
+	return err == nil && flags == ""
 }
 
 func sameRules(have []*knftables.Rule, want []string) bool {
