@@ -115,11 +115,14 @@ func (g *Gate) Shut(ctx context.Context, shut bool) error {
 		g.open()
 		return nil
 	}
-	made, err := g.table.ensure(ctx)
+	was, err := g.table.ensure(ctx)
 	if err != nil {
 		return err
 	}
-	return g.restore(g.close(made))
+	if was.mended && !was.made {
+		g.fresh.again()
+	}
+	return g.restore(g.close(was.made))
 }
 
 // restore holds the pods again that are to be held, when the sets were lost with the table.

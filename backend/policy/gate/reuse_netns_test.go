@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,27 +147,33 @@ func (n *node) tracked(a netip.Addr) []netfilter.Connection {
 	return list
 }
 
+// stranger makes connections with an address that nobody has.
+func (n *node) stranger(addr string) (begin func()) {
+	n.Helper()
+	nstest.Veth(n.T, n.ns, "out", nstest.New(n.T), "eth0")
+	n.ns.IP("addr add 10.9.0.1/24 dev out")
+	n.ns.IP("route add 10.244.1.0/24 via 10.9.0.2")
+	n.ns.SetNFT("table inet tracking { chain out { type filter hook output priority 0; ct state new counter; }; }")
+	var conn net.Conn
+	n.must(n.ns.Do(func() (err error) { conn, err = net.Dial("udp", addr+":7777"); return err }))
+	n.Cleanup(func() { _ = conn.Close() })
+	return func() {
+		n.Helper()
+		_, err := conn.Write([]byte("are you there"))
+		n.must(err)
+		n.until("it is tracked", func() bool { return len(n.tracked(netip.MustParseAddr(addr))) > 0 })
+	}
+}
+
 // Somebody outside may send to an address from before the pod is there until after, and what is tracked of it then lets the pod answer
 // whatever its policies say. The look for such connections counts only if none can begin after it.
 func TestN03AConnectionThatBeginsBetweenNoteAndHoldIsEnded(t *testing.T) {
 	n := newNode(t)
 	n.shut(true)
 	n.judged(policy.World{}) // what an earlier agent left has been looked through
-	nstest.Veth(t, n.ns, "out", nstest.New(t), "eth0")
-	n.ns.IP("addr add 10.9.0.1/24 dev out")
-	n.ns.IP("route add 10.244.1.0/24 via 10.9.0.2")
-	n.ns.SetNFT("table inet tracking { chain out { type filter hook output priority 0; ct state new counter; }; }")
+	begin := n.stranger("10.244.1.2")
 	one := note("a", "10.244.1.2")
 	one.Held = true
-	var conn net.Conn
-	n.must(n.ns.Do(func() (err error) { conn, err = net.Dial("udp", "10.244.1.2:7777"); return err }))
-	defer conn.Close()
-	begin := func() {
-		t.Helper()
-		_, err := conn.Write([]byte("are you there"))
-		n.must(err)
-		n.until("it is tracked", func() bool { return len(n.tracked(one.Addrs[0])) > 0 })
-	}
 	begin()
 	notes, _ := attach.Paths(n.file)
 	_, err := notes.Write(one)
@@ -287,4 +294,28 @@ func TestN18ATableThatSleepsIsWokenUp(t *testing.T) {
 		}
 		return pod.CanPing(to) != nil
 	})
+}
+
+// While somebody has taken the rules away, and left the table, what is held is not, and connections begin.
+func TestN18AConnectionThatBeginsWhileTheRulesAreGoneIsEnded(t *testing.T) {
+	n := newNode(t)
+	n.shut(true)
+	n.judged(policy.World{})
+	begin := n.stranger("10.244.1.2")
+	one := note("a", "10.244.1.2")
+	one.Held = true
+	begin()
+	n.plugin(one)
+	n.until("the first look is over", func() bool { return len(n.tracked(one.Addrs[0])) == 0 })
+	n.ns.SetNFT("flush chain inet weft-gate forward")
+	begin()
+	n.until("it is repaired", func() bool {
+		n.shut(true)
+		return strings.Contains(n.ns.Run("nft", "list", "chain", "inet", attach.TableName, "forward"), "drop")
+	})
+	n.judged(worldOf(one))
+	n.until("it is let go", func() bool { return n.set("held-ipv4") == "" })
+	if left := n.tracked(one.Addrs[0]); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
 }

@@ -69,12 +69,18 @@ func (t *table) stands() (stands bool, err error) {
 	return stands, err
 }
 
-// ensure makes the table right. It tells whether the table was missing.
-func (t *table) ensure(ctx context.Context) (made bool, err error) {
+// ensured is what had to be done to the table.
+type ensured struct {
+	made   bool // it was missing
+	mended bool // it was missing, or its rules were not as they should: something may have passed
+}
+
+// ensure makes the table right.
+func (t *table) ensure(ctx context.Context) (ensured, error) {
 	t.putUpSign()
 	stands, err := t.stands()
 	if err != nil {
-		return false, err
+		return ensured{}, err
 	}
 	if t.doubt.Swap(false) {
 		t.looked = time.Time{}
@@ -84,11 +90,11 @@ func (t *table) ensure(ctx context.Context) (made bool, err error) {
 		trust = lookHeard
 	}
 	if stands && time.Since(t.looked) < trust {
-		return false, nil
+		return ensured{}, nil
 	}
 	if stands && t.right(ctx) {
 		t.looked = time.Now()
-		return false, nil
+		return ensured{}, nil
 	}
 	err = t.write(ctx, func(tx *knftables.Transaction) {
 		tx.Add(&knftables.Table{Comment: knftables.PtrTo("kept by weft: new pods wait for their policies")})
@@ -103,7 +109,7 @@ func (t *table) ensure(ctx context.Context) (made bool, err error) {
 	if err == nil {
 		t.looked = time.Now()
 	}
-	return err == nil && !stands, err
+	return ensured{made: err == nil && !stands, mended: err == nil}, err
 }
 
 // putUpSign says that there are policies, whatever somebody does to the table. Where it cannot be put up, or another agent has,
