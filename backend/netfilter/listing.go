@@ -3,8 +3,10 @@ package netfilter
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -47,7 +49,12 @@ func Objects(text string, f func(kind string, o Object)) error {
 	for _, entry := range list.Nftables {
 		for kind, raw := range entry {
 			var o Object
-			if err := json.Unmarshal(raw, &o); err != nil {
+			err := json.Unmarshal(raw, &o)
+			// Other kinds may use a name otherwise, as a ct timeout does "policy": what is theirs is left out.
+			if other := new(json.UnmarshalTypeError); errors.As(err, &other) && !slices.Contains([]string{"table", "chain", "rule", "set", "map", "element"}, kind) {
+				err = nil
+			}
+			if err != nil {
 				return fmt.Errorf("read nft's listing of a %s: %w", kind, err)
 			}
 			f(kind, o)
