@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"fmt"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,6 +17,8 @@ type arrival struct {
 	iptables string
 	nft      string
 	firewall string // argument of firewall-cmd
+	nfproto  string // the family of the packets, as nft calls it
+	peers    []netip.Addr
 }
 
 // arrivals lists by which ways peers' packets come in one family.
@@ -24,40 +27,22 @@ func (c Config) arrivals(f family) []arrival {
 	if !c.enabled(f.Family) {
 		return nil
 	}
+	peers := c.peersOf(f.Family)
 	for _, port := range append([]uint16{c.Port}, c.Listens[f.Family]...) {
 		if port != 0 {
 			out = append(out, arrival{
 				port: port, what: fmt.Sprintf("UDP port %d", port), iptables: fmt.Sprintf("-p udp --dport %d", port),
-				nft: fmt.Sprintf("udp dport %d", port), firewall: fmt.Sprintf("--add-port=%d/udp", port),
+				nft: fmt.Sprintf("udp dport %d", port), firewall: fmt.Sprintf("--add-port=%d/udp", port), nfproto: f.NFProto, peers: peers,
 			})
 		}
 	}
 	if c.IPIP {
 		out = append(out, arrival{
 			names: strings.Fields(f.IPInIP + " " + f.IPInIPNames), what: "IP protocol " + f.IPInIP, iptables: "-p " + f.IPInIP,
-			nft: "meta l4proto " + f.IPInIP, firewall: "--add-protocol=" + f.IPInIP,
+			nft: "meta l4proto " + f.IPInIP, firewall: "--add-protocol=" + f.IPInIP, nfproto: f.NFProto, peers: peers,
 		})
 	}
 	return out
-}
-
-// inSpec tells whether a rule of iptables is about it.
-func (a arrival) inSpec(spec string) bool {
-	if a.port != 0 {
-		named, _ := dport(spec, a.port)
-		return named
-	}
-	words := splitWords(spec)
-	return slices.ContainsFunc(a.names, func(name string) bool { return follows(words, "-p", name) })
-}
-
-func follows(words []string, first, second string) bool {
-	for i, w := range words[:max(len(words)-1, 0)] {
-		if w == first && words[i+1] == second && (i == 0 || words[i-1] != "!") {
-			return true
-		}
-	}
-	return false
 }
 
 // protocolInListing is a condition on the protocol, to the end of its value or set of values.

@@ -2,8 +2,6 @@ package traffic
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -41,25 +39,30 @@ func (w *firewall) look(ctx context.Context, n *nft, c Config, tables map[string
 		return trouble{}, nil
 	}
 	var found trouble
-	var errs []error
 	for _, name := range suspects {
-		family, table, _ := strings.Cut(name, " ")
-		text, err := n.host.List(ctx, "table", family, table)
-		if err != nil || text == "" {
-			errs = append(errs, err)
-			continue
+		t, err := lookAt(ctx, n.host, name, c)
+		if ctx.Err() != nil {
+			w.stale.Store(true)
+			return trouble{}, ctx.Err()
 		}
-		t, err := tableTrouble(text, name, c)
-		errs = append(errs, err)
+		if err != nil { // no reason for a node without rules: nobody knows what else people put there
+			t.texts = []string{fmt.Sprintf("table %s cannot be read, so it is not known whether it stops pods or peers: %v", name, err)}
+		}
 		found.texts = append(found.texts, t.texts...)
 		found.tracked = found.tracked || t.tracked
 	}
-	err := errors.Join(errs...)
-	if err != nil {
-		seen = ""
-	}
 	w.seen, w.found = seen, found
-	return found, err
+	return found, nil
+}
+
+// lookAt reads one table of others. One that has gone meanwhile stops nobody.
+func lookAt(ctx context.Context, h host, name string, c Config) (trouble, error) {
+	family, table, _ := strings.Cut(name, " ")
+	text, err := h.List(ctx, "table", family, table)
+	if err != nil || text == "" {
+		return trouble{}, err
+	}
+	return tableTrouble(text, name, c)
 }
 
 // hear notes a change of others that may stop us: firewalld that is loaded again, or a policy that becomes drop. Elements of
@@ -95,43 +98,16 @@ func mayStop(name string) bool {
 var (
 	prefixInListing = regexp.MustCompile(`"prefix":\s*\{"addr":\s*"([^"]+)",\s*"len":\s*(\d+)\}`)
 	numberInListing = regexp.MustCompile(`\b\d+\b`)
+	rangeInListing  = regexp.MustCompile(`"range":\s*\[(\d+),\s*(\d+)\]`)
 )
 
-// tableTrouble reads one table's listing and tells which of its chains stop pods or the overlay.
-func tableTrouble(listing, name string, c Config) (trouble, error) {
-	hooks := map[string]string{} // chain to hook, of base chains
-	closed := map[string]bool{}
-	var mentions strings.Builder
-	var t trouble
-	err := netfilter.Objects(listing, func(kind string, o netfilter.Object) {
-		switch kind {
-		case "chain":
-			hooks[o.Name] = o.Hook
-			closed[o.Name] = o.Policy == "drop"
-		case "rule":
-			text := joined(o.Expr)
-			mentions.WriteString(text)
-			// A chain without a hook may be reached from INPUT or OUTPUT; one of another hook is not about the overlay.
-			onTheWay := slices.Contains([]string{"", "input", "output"}, hooks[o.Chain])
-			t.tracked = t.tracked || onTheWay && acceptsNew(text, c.Port)
-			closed[o.Chain] = closed[o.Chain] || stopsAll(o.Expr)
-		case "set", "map":
-			mentions.WriteString(joined(o.Elem))
-		}
-	})
-	for _, chain := range slices.Sorted(maps.Keys(hooks)) {
-		switch {
-		case !closed[chain]:
-		case hooks[chain] == "forward":
-			t.texts = append(t.texts, forwardCure(name, chain, mentions.String(), c)...)
-		case hooks[chain] == "input":
-			t.texts = append(t.texts, inputCures(name, chain, mentions.String(), c)...)
+// mentionsPort tells whether a listing has the port, by itself or within a range.
+func mentionsPort(listing string, port uint16) bool {
+	for _, m := range rangeInListing.FindAllStringSubmatch(listing, -1) {
+		if inPorts(m[1]+"-"+m[2], "-", port) {
+			return true
 		}
 	}
-	return t, err
-}
-
-func mentionsPort(listing string, port uint16) bool {
 	return slices.Contains(numberInListing.FindAllString(listing, -1), fmt.Sprint(port))
 }
 
@@ -140,27 +116,6 @@ func acceptsNew(rule string, port uint16) bool {
 	has := func(word string) bool { return strings.Contains(rule, `"`+word+`"`) }
 	return port != 0 && has("accept") && has("state") && has("new") && !has("untracked") && !has("tcp") &&
 		(mentionsPort(rule, port) || !has("dport"))
-}
-
-// stopsAll tells whether a rule drops or rejects without a condition.
-func stopsAll(expr []json.RawMessage) bool {
-	stop := false
-	for _, raw := range expr {
-		var e map[string]json.RawMessage
-		if json.Unmarshal(raw, &e) != nil {
-			return false
-		}
-		for kind := range e {
-			switch kind {
-			case "drop", "reject":
-				stop = true
-			case "counter", "log":
-			default:
-				return false
-			}
-		}
-	}
-	return stop
 }
 
 // forwardCure names the command that lets the pod networks through a chain, for each network that it does not know yet.
@@ -180,20 +135,26 @@ func forwardCure(name, chain, mentions string, c Config) []string {
 	return texts
 }
 
-// inputCures names the command that lets peers' packets in, for each way in which they come and that the chain does not know.
-func inputCures(name, chain, mentions string, c Config) []string {
+// gateCures names the command that lets peers' packets in, or ours out, for each way in which they go and that the chain stops.
+func gateCures(t nftTable, name, chain string, c Config) []string {
 	var texts []string
 	for _, f := range families() {
 		if proto, _, _ := strings.Cut(name, " "); proto != "inet" && proto != f.Proto {
 			continue
 		}
 		for _, a := range c.arrivals(f) {
+			if !t.stops(chain, a) {
+				continue
+			}
 			cure := fmt.Sprintf("nft insert rule %s %s %s accept", name, chain, a.nft)
-			if name == "inet firewalld" {
+			so := "no peer can reach this node"
+			switch {
+			case t.chains[chain].hook == "output":
+				so = "this node can reach no peer"
+			case name == "inet firewalld":
 				cure = fmt.Sprintf("firewall-cmd --permanent %s && firewall-cmd --reload", a.firewall)
 			}
-			text := fmt.Sprintf("table %s, chain %s stops packets to %s, so no peer can reach this node: %s", name, chain, a.what, cure)
-			if !a.inListing(mentions) && !slices.Contains(texts, text) {
+			if text := fmt.Sprintf("table %s, chain %s stops packets to %s, so %s: %s", name, chain, a.what, so, cure); !slices.Contains(texts, text) {
 				texts = append(texts, text)
 			}
 		}
@@ -211,12 +172,4 @@ func knows(mentions string, n netip.Prefix) bool {
 		}
 	}
 	return false
-}
-
-func joined(parts []json.RawMessage) string {
-	var b strings.Builder
-	for _, p := range parts {
-		b.Write(p)
-	}
-	return b.String()
 }

@@ -118,7 +118,7 @@ func TestM16ATableThatStopsAnyBackendIsNamedWithItsCure(t *testing.T) {
 	}
 	port := func(right string) string { return match(`{"payload":{"protocol":"udp","field":"dport"}}`, right) }
 	proto := func(right string) string { return match(`{"meta":{"key":"l4proto"}}`, right) }
-	mark := match(`{"meta":{"key":"nfproto"}}`, `"ipv6"`)
+	mark := `{"match":{"op":"==","left":{"meta":{"key":"nfproto"}},"right":"ipv6"}},{"counter":{"packets":0,"bytes":0}}`
 	nets := cluster().Nets
 	wg, ipip := Config{Nets: nets, Listens: [2][]uint16{{51820}, {51821}}}, Config{Nets: nets, IPIP: true}
 	one := Config{Nets: nets, Listens: [2][]uint16{{51820}, {51820}}}

@@ -28,6 +28,9 @@ type flavour struct {
 // name is what an operator types: iptables-nft, ip6tables-legacy.
 func (f flavour) name() string { return f.family.Tool + "-" + f.engine }
 
+// program is the command as it is installed, which may lack the engine's name.
+func (f flavour) program() string { return strings.TrimSuffix(f.restore, "-restore") }
+
 // flavours lists what is installed. A host or image without any iptables is fine, and gives an empty list.
 func (h host) flavours(ctx context.Context) []flavour {
 	var out []flavour

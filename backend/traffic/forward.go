@@ -101,12 +101,13 @@ func position(t xtable, rules []xrule, place Place) (int, string) {
 func firstStop(t xtable, rules []xrule) int {
 	dropped := t.policies["FORWARD"] == "DROP"
 	for i, r := range rules {
-		if r.conditional {
+		if r.conditional && !r.begins {
 			continue
 		}
 		switch o, ends := t.verdict(r, maxDepth); {
-		case o == stops:
+		case o == stops: // what lets no connection begin lets none through
 			return i
+		case r.conditional:
 		case o == accepts:
 			return -1
 		case ends && dropped: // a return from a built-in chain meets its policy

@@ -240,8 +240,13 @@ func TestM17WithoutAnyIptablesTheRulesStand(t *testing.T) {
 		if !strings.Contains(ns.NFT(), "masquerade fully-random") {
 			t.Error("no masquerade rule")
 		}
-		// A host that has iptables tables all the same may drop, and nobody can look: that is said.
+		// A host that has iptables tables all the same may drop. What nft can tell of them is said, and where it cannot, that.
 		ns.Run(f.in("iptables-nft"), "-P", "FORWARD", "DROP")
+		const cure = "chain FORWARD stops forwarded packets of 10.244.0.0/16, and no other table can override that: nft insert rule ip filter FORWARD ip daddr 10.244.0.0/16 accept"
+		if r := sync(t, m, f.single()); len(r.Problems) != 1 || !strings.Contains(r.Problems[0], f.in(cure)) {
+			t.Errorf("got %q, want %q", r.Problems, f.in(cure))
+		}
+		ns.Run(f.in("iptables-nft"), "-A", "FORWARD", "-m", "statistic", "--mode", "random", "--probability", "0.5", "-j", "ACCEPT")
 		if r := sync(t, m, f.single()); len(r.Problems) != 1 || !strings.Contains(r.Problems[0], f.in("no iptables-nft is installed")) {
 			t.Errorf("got %q", r.Problems)
 		}
@@ -297,7 +302,7 @@ func TestATableOfNFTChainsThatIptablesCannotReadIsNamed(t *testing.T) {
 		ns := nstest.New(t)
 		ns.SetNFT(f.in("table ip filter { chain FORWARD { type filter hook forward priority 5; policy drop; }; }\n"))
 		r := sync(t, manager(ns), f.single())
-		if len(r.Problems) != 1 || !strings.Contains(r.Problems[0], "iptables cannot read") {
+		if len(r.Problems) != 1 || !strings.Contains(r.Problems[0], f.in("nft insert rule ip filter FORWARD ip daddr 10.244.0.0/16 accept")) {
 			t.Errorf("got %q", r.Problems)
 		}
 	})
@@ -313,7 +318,7 @@ func TestATableFilterThatWasWrittenByHandIsNamedAndKeepsNoRuleFromBeingMade(t *t
 		ns.SetNFT(f.in("table ip filter {\n chain FORWARD { type filter hook forward priority filter; policy drop; ct state established,related accept; }\n}\n"))
 		r, err := m.Sync(context.Background(), f.single())
 		if err != nil || !slices.ContainsFunc(r.Problems, func(p string) bool {
-			return strings.Contains(p, "iptables cannot read")
+			return strings.Contains(p, f.in("nft insert rule ip filter FORWARD ip daddr 10.244.0.0/16 accept"))
 		}) {
 			t.Errorf("problems %q, %v", r.Problems, err)
 		}

@@ -6,21 +6,18 @@ import (
 	"strings"
 )
 
-// inputTrouble looks at INPUT, which encapsulated packets of peers have to pass. Rules there are the operator's, so this
-// only tells what is in the way.
-func inputTrouble(t xtable, a arrival) string {
-	if t.policies["INPUT"] != "DROP" && t.unmatched("INPUT", maxDepth) != stops {
-		return ""
+// gateTrouble looks at INPUT, which encapsulated packets of peers have to pass, or at OUTPUT, which ours have to. Rules there are
+// the operator's, so this only tells what is in the way. The tool is the command that changes the table.
+func gateTrouble(t xtable, tool, chain string, a arrival) string {
+	way := map[string]string{"INPUT": "in", "OUTPUT": "out"}[chain]
+	cure := fmt.Sprintf("%s -I %s %s -j ACCEPT", tool, chain, a.iptables)
+	switch o, by := t.meet(chain, a, maxDepth); {
+	case o == stops:
+		return fmt.Sprintf("%s lets nothing to %s of the overlay %s: %s", by, a.what, way, cure)
+	case o == falls && t.policies[chain] == "DROP":
+		return fmt.Sprintf("%s stops what it does not know, and no rule lets %s of the overlay %s: %s", chain, a.what, way, cure)
 	}
-	for _, chain := range t.reachable("INPUT") {
-		if slices.ContainsFunc(t.rules[chain], func(r xrule) bool { return a.inSpec(r.spec) }) {
-			return ""
-		}
-	}
-	if slices.ContainsFunc(t.rules["INPUT"], letsHostsIn) {
-		return ""
-	}
-	return fmt.Sprintf("INPUT stops what it does not know, and no rule lets %s of the overlay in: iptables -I INPUT %s -j ACCEPT", a.what, a.iptables)
+	return ""
 }
 
 // wantsTracking tells whether a rule accepts packets to the port, or to any, by state NEW alone on their way in or out.
@@ -61,7 +58,8 @@ func dport(spec string, port uint16) (named, other bool) {
 		case "-p":
 			udp = words[i+1] == "udp" || words[i+1] == "all"
 		case "--dport", "--dports":
-			named = slices.Contains(strings.Split(words[i+1], ","), fmt.Sprint(port))
+			named = slices.ContainsFunc(strings.Split(words[i+1], ","), func(ports string) bool { return inPorts(ports, ":", port) })
+			named = named != (i > 0 && words[i-1] == "!")
 			other = !named
 		}
 	}
@@ -81,11 +79,4 @@ func (t xtable) reachable(from string) []string {
 		}
 	}
 	return chains
-}
-
-// letsHostsIn tells whether a rule accepts all that comes from somewhere else, which may well be the peers.
-func letsHostsIn(r xrule) bool {
-	words := splitWords(r.spec)
-	return r.target == "ACCEPT" && !slices.Contains(words, "-p") && !slices.Contains(words, "lo") &&
-		(slices.Contains(words, "-s") || slices.Contains(words, "-i"))
 }

@@ -19,6 +19,7 @@ type xrule struct {
 	target      string
 	jumps       bool // -j, or -g when false
 	conditional bool // some packets pass it by
+	begins      bool // only those of connections that exist do
 	comment     string
 }
 
@@ -48,19 +49,25 @@ func parseXtable(text string) xtable {
 // parseXrule reads a rule. iptables-save prints the matches first and the target with its options last.
 func parseXrule(spec string) xrule {
 	r := xrule{spec: spec}
+	narrow := false
 	words := splitWords(spec)
 	for i := 0; i < len(words); i++ {
-		switch {
-		case (words[i] == "-j" || words[i] == "-g") && i+1 < len(words):
-			r.target, r.jumps = words[i+1], words[i] == "-j"
+		switch next := i + 1; {
+		case next == len(words):
+			r.conditional, narrow = true, true
+		case words[i] == "-j" || words[i] == "-g":
+			r.target, r.jumps, r.begins = words[next], words[i] == "-j", r.begins && !narrow
 			return r
-		case words[i] == "-m" && i+1 < len(words) && words[i+1] == "comment":
+		case words[i] == "-m" && slices.Contains([]string{"comment", "state", "conntrack"}, words[next]):
 			i++
-		case words[i] == "--comment" && i+1 < len(words):
-			r.comment = words[i+1]
+		case words[i] == "--comment":
+			r.comment = words[next]
 			i++
-		default:
-			r.conditional = true
+		case words[i] == "--state" || words[i] == "--ctstate":
+			r.conditional, r.begins = true, slices.Contains(strings.Split(words[next], ","), "NEW")
+			i++
+		default: // a negation as well
+			r.conditional, narrow = true, true
 		}
 	}
 	return r
@@ -121,11 +128,11 @@ func (t xtable) unmatched(chain string, depth int) outcome {
 		return falls
 	}
 	for _, r := range t.rules[chain] {
-		if r.conditional {
+		if r.conditional && !r.begins {
 			continue
 		}
 		o, ends := t.verdict(r, depth)
-		if o != falls || ends {
+		if o == stops || !r.conditional && (o != falls || ends) {
 			return o
 		}
 	}

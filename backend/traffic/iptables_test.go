@@ -104,12 +104,12 @@ func TestInputRulesThatShutAnyBackendOutAreNamed(t *testing.T) {
 			t.Fatalf("%s, %v: %v", tc.name, tc.f.Family, ways)
 		}
 		for _, other := range []string{"", "-A INPUT -p udp -m udp --dport 4789 -j ACCEPT", "-A INPUT ! -p ipencap -m ttl --ttl-gt 1 -j ACCEPT", "-A INPUT -p icmp -j ACCEPT"} {
-			if got := inputTrouble(parseXtable(closed+other), ways[0]); !strings.Contains(got, tc.want) {
+			if got := gateTrouble(parseXtable(closed+other), "iptables", "INPUT", ways[0]); !strings.Contains(got, tc.want) {
 				t.Errorf("%s, %v beside %q: %q", tc.name, tc.f.Family, other, got)
 			}
 		}
 		for _, rule := range tc.open {
-			if got := inputTrouble(parseXtable(closed+rule), ways[0]); got != "" {
+			if got := gateTrouble(parseXtable(closed+rule), "iptables", "INPUT", ways[0]); got != "" {
 				t.Errorf("%s, %v: %q is there, and still: %s", tc.name, tc.f.Family, rule, got)
 			}
 		}
@@ -132,6 +132,25 @@ func TestInputRulesThatShutTheOverlayOutAreNamed(t *testing.T) {
 		{name: "closed, port among others", input: ":INPUT DROP [0:0]\n-A INPUT -p udp -m multiport --dports 53,4789 -j ACCEPT"},
 		{name: "closed, port of TCP", input: ":INPUT DROP [0:0]\n-A INPUT -p tcp -m tcp --dport 4789 -j ACCEPT", trouble: true},
 		{name: "closed, nodes let in", input: ":INPUT DROP [0:0]\n-A INPUT -s 192.168.0.0/16 -j ACCEPT"},
+		{name: "closed, a range of ports", input: ":INPUT DROP [0:0]\n-A INPUT -p udp -m udp --dport 4000:5000 -j ACCEPT"},
+		{name: "closed, a range among others", input: ":INPUT DROP [0:0]\n-A INPUT -p udp -m multiport --dports 53,4700:4800 -j ACCEPT"},
+		{name: "closed, another range", input: ":INPUT DROP [0:0]\n-A INPUT -p udp -m udp --dport 4790:5000 -j ACCEPT", trouble: true},
+		{name: "closed, all but a port", input: ":INPUT DROP [0:0]\n-A INPUT -p udp -m udp ! --dport 53 -j ACCEPT"},
+		{name: "closed, all but ours", input: ":INPUT DROP [0:0]\n-A INPUT -p udp -m udp ! --dport 4789 -j ACCEPT", trouble: true},
+		{name: "closed, all of UDP", input: ":INPUT DROP [0:0]\n-A INPUT -p udp -j ACCEPT"},
+		{name: "closed, UDP of nodes", input: ":INPUT DROP [0:0]\n-A INPUT -s 192.168.0.0/16 -p udp -j ACCEPT"},
+		{name: "closed, nodes in a set", input: ":INPUT DROP [0:0]\n-A INPUT -m set --match-set nodes src -j ACCEPT"},
+		{name: "closed, but lo and one device", input: ":INPUT DROP [0:0]\n-A INPUT -i lo -j ACCEPT\n-A INPUT -i eth1 -j ACCEPT"},
+		{name: "closed, answers alone", input: ":INPUT DROP [0:0]\n-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", trouble: true},
+		{name: "closed, answers of DNS alone", input: ":INPUT DROP [0:0]\n-A INPUT -p udp -m udp --sport 53 -j ACCEPT", trouble: true},
+		{name: "the port is dropped", input: ":INPUT ACCEPT [0:0]\n-A INPUT -p udp -m udp --dport 4789 -j DROP", trouble: true},
+		{name: "the port is dropped in a chain", input: ":INPUT ACCEPT [0:0]\n:OPS - [0:0]\n-A INPUT -j OPS\n-A OPS -p udp -m multiport --dports 4700:4800 -j REJECT", trouble: true},
+		{name: "the port is dropped behind the nodes", input: ":INPUT ACCEPT [0:0]\n-A INPUT -s 192.168.0.0/16 -j ACCEPT\n-A INPUT -p udp -m udp --dport 4789 -j DROP"},
+		{name: "the port is dropped on one device", input: ":INPUT ACCEPT [0:0]\n-A INPUT -i eth1 -p udp -m udp --dport 4789 -j DROP"},
+		{name: "the port is dropped for strangers", input: ":INPUT ACCEPT [0:0]\n-A INPUT ! -s 192.168.0.0/16 -p udp -m udp --dport 4789 -j DROP"},
+		{name: "a chain that returns", input: ":INPUT DROP [0:0]\n:OPS - [0:0]\n-A INPUT -j OPS\n-A INPUT -p udp -j ACCEPT\n-A OPS -p udp -j RETURN\n-A OPS -j DROP"},
+		{name: "a rule that only counts", input: ":INPUT DROP [0:0]\n-A INPUT -p udp\n-A INPUT -p udp -m udp --dport 4789 -j ACCEPT"},
+		{name: "by state NEW, a range", tracked: true, input: ":INPUT DROP [0:0]\n-A INPUT -p udp -m state --state NEW -m udp --dport 4000:5000 -j ACCEPT"},
 		{name: "by state NEW", tracked: true, input: ":INPUT ACCEPT [0:0]\n-A INPUT -p udp -m state --state NEW -m udp --dport 4789 -j ACCEPT\n-A INPUT -j REJECT"},
 		{name: "by state NEW in a chain", tracked: true, input: ":INPUT DROP [0:0]\n:IN - [0:0]\n-A INPUT -j IN\n-A IN -p udp -m state --state NEW -m multiport --dports 53,4789 -j ACCEPT"},
 		{name: "by state NEW of hosts", tracked: true, input: ":INPUT DROP [0:0]\n-A INPUT -s 10.0.0.0/8 -m conntrack --ctstate NEW,ESTABLISHED -j ACCEPT"},
@@ -144,10 +163,15 @@ func TestInputRulesThatShutTheOverlayOutAreNamed(t *testing.T) {
 		{name: "by state NEW or UNTRACKED", input: ":INPUT DROP [0:0]\n-A INPUT -p udp -m conntrack --ctstate NEW,UNTRACKED -m udp --dport 4789 -j ACCEPT"},
 	} {
 		table := parseXtable("*filter\n" + tc.input + "\nCOMMIT\n")
-		tracked, text := wantsTracking(table, 4789), inputTrouble(table, single().arrivals(families()[0])[0])
+		tracked, text := wantsTracking(table, 4789), gateTrouble(table, "iptables", "INPUT", single().arrivals(families()[0])[0])
 		if tracked != tc.tracked || (text != "") != tc.trouble {
 			t.Errorf("%s: tracked %v, trouble %q", tc.name, tracked, text)
 		}
+	}
+	out := parseXtable("*filter\n:OUTPUT DROP [0:0]\n-A OUTPUT -o lo -j ACCEPT\n-A OUTPUT -p udp -m udp --dport 53 -j ACCEPT\n")
+	const want = "OUTPUT stops what it does not know, and no rule lets UDP port 4789 of the overlay out: ip6tables-nft -I OUTPUT -p udp --dport 4789 -j ACCEPT"
+	if got := gateTrouble(out, "ip6tables-nft", "OUTPUT", single().arrivals(families()[0])[0]); got != want {
+		t.Errorf("a host that lets nothing out: %q", got)
 	}
 	closed := parseXtable("*filter\n:INPUT DROP [0:0]\n-A INPUT -m state --state NEW -j ACCEPT\n")
 	if wantsTracking(closed, 0) {

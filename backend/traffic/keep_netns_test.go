@@ -137,6 +137,49 @@ func TestM03RulesWipedBySomebodyElseAreBackWithinASecond(t *testing.T) {
 	})
 }
 
+// The kernel decides on translation once for each connection: one that began in the gap would go out with its pod's address for as
+// long as somebody sends.
+func TestM03AFlowThatBeganWhileTheRulesWereAwayIsTranslatedOnceTheyAreBack(t *testing.T) {
+	t.Parallel()
+	inEachFamily(t, func(t *testing.T, f words) {
+		w := newWorld(t)
+		// Somebody else translates, as kube-proxy does: so connections are tracked, and decided on, while ours are away.
+		w.node[0].SetNFT("table inet others { chain c { type nat hook postrouting priority 110; meta mark 0x4000 masquerade; }; }\n")
+		m := manager(w.node[0])
+		sync(t, m, nodeConfig(1))
+		silent := netip.AddrPortFrom(addrs(f.Family)["outside"], 7010)
+		if err := w.outside.Do(func() error { // nobody answers, and nobody complains
+			conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(silent))
+			if err == nil {
+				t.Cleanup(func() { conn.Close() })
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		capture := w.outside.Capture("eth0")
+		conn, err := w.pods["pod-a"].Dial("udp", silent, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		sendsAs := func(place string) func() error {
+			return func() error {
+				_, _ = conn.Write([]byte("log"))
+				from := addrs(f.Family)[place]
+				if capture.Count(func(frame []byte) bool { return port(frame) == silent.Port() && source(frame) == from }) == 0 {
+					return fmt.Errorf("no packet of the flow comes from %s", from)
+				}
+				return nil
+			}
+		}
+		w.node[0].Run("nft", "delete", "table", "inet", TableName)
+		nstest.Eventually(t, 20*time.Second, sendsAs("pod-a"))
+		sync(t, m, nodeConfig(1))
+		nstest.Eventually(t, 20*time.Second, sendsAs("node"))
+	})
+}
+
 func TestADormantOrForeignTableIsNoticedByCheck(t *testing.T) {
 	ns := nstest.New(t)
 	c := single()

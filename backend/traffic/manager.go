@@ -63,6 +63,9 @@ func (m *Manager) Sync(ctx context.Context, c Config) (Result, error) {
 	heard := m.returns.at.Load()
 	p := m.survey(ctx, c, scope{families: !m.settled, flannel: !m.settled})
 	changes, err := m.apply(ctx, p)
+	if p.table.rewrite && err == nil {
+		m.beginAnew(c)
+	}
 	if err == nil && !m.settled {
 		m.settled, m.returns.done = true, heard
 	}

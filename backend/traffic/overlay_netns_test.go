@@ -281,6 +281,63 @@ func TestX02APeerMaySendFromItsOwnPodsOnly(t *testing.T) {
 	})
 }
 
+// A pod's packets leave with its node's address, which is a peer's: what it wraps by itself would be believed, whatever pod it says
+// it is from.
+func TestX02APodDoesNotEncapsulateInItsNodesName(t *testing.T) {
+	t.Parallel()
+	inEachFamily(t, func(t *testing.T, f words) {
+		w := newWorld(t)
+		pod, podA2, podB := w.pods["pod-a"], addrs(f.Family)["pod-a2"], netip.AddrPortFrom(addrs(f.Family)["pod-b"], echoPort)
+		pod.IP(fmt.Sprintf("link add evil type vxlan id 1 local %s dev eth0 dstport 4789 nolearning", addrs(f.Family)["pod-a"]))
+		pod.IP("link set evil up")
+		pod.Bridge(f.in("fdb add 02:00:00:00:00:02 dev evil dst 192.168.50.2"))
+		pod.IP(fmt.Sprintf("addr add %s/%d dev lo", podA2, podA2.BitLen()))
+		gateway := podPrefix(f.Family, 2).Addr()
+		pod.IP(fmt.Sprintf("neigh add %s lladdr 02:00:00:00:00:02 dev evil nud permanent", gateway))
+		pod.IP(fmt.Sprintf("route replace %s via %s dev evil onlink", podPrefix(f.Family, 2), gateway))
+		capture := w.pods["pod-b"].Capture("eth0")
+		arrived := func() int {
+			return capture.Count(func(frame []byte) bool { return source(frame) == podA2 && strings.HasSuffix(string(frame), "forged") })
+		}
+		config := func(node int, spoof bool) Config {
+			c := nodeConfig(node)
+			c.AntiSpoof, c.Peers = spoof, []netip.AddrPort{f.at(fmt.Sprintf("192.168.50.%d:4789", 3-node))}
+			c.Inner = Inner{Devices: []string{"flannel.1", "flannel-v6.1"}}
+			for _, family := range subnet.Families() {
+				c.Inner.Ranges[family] = []netip.Prefix{podPrefix(family, 3-node)}
+			}
+			return c
+		}
+		sync(t, manager(w.node[1]), config(2, true))
+		m := manager(w.node[0])
+		sync(t, m, config(1, false))
+		nstest.Eventually(t, 20*time.Second, func() error {
+			say(t, pod, podA2, podB)
+			if arrived() == 0 {
+				return fmt.Errorf("what the pod wraps does not arrive without anti-spoofing: the test shows nothing")
+			}
+			return nil
+		})
+		sync(t, m, config(1, true))
+		w.node[0].Run("conntrack", "-F")
+		before := arrived()
+		for range 5 {
+			say(t, pod, podA2, podB)
+		}
+		if !w.arrives("pod-a2", podB) { // what comes after it has arrived
+			t.Errorf("a pod that wraps nothing is shut out:\n%s", w.node[0].NFT())
+		}
+		if n := arrived() - before; n > 0 {
+			t.Errorf("%d packets that a pod had wrapped arrived", n)
+		}
+		// VXLAN to the outside is none of ours.
+		w.outside.UDPEcho(f.at("192.168.50.3:4789"))
+		if got, err := seen(w.pods["pod-a2"], netip.Addr{}, f.at("192.168.50.3:4789")); err != nil || got.Addr() != addrs(f.Family)["node"] {
+			t.Errorf("a pod's own packets to port 4789 of an outside host arrive from %v (%v)", got, err)
+		}
+	})
+}
+
 func TestARuleThatAcceptsThePortByStateNewKeepsItsPacketsTracked(t *testing.T) {
 	t.Parallel()
 	inEachFamily(t, func(t *testing.T, f words) {
@@ -368,6 +425,66 @@ func TestM16FirewalldsRejectIsNamedUntilItIsCured(t *testing.T) {
 		ns.SetNFT(fmt.Sprintf(firewalld, "ct state { new, untracked } udp dport 4789 accept", f.in("ip saddr 10.244.0.0/16 accept")))
 		if r := sync(t, m, f.single()); len(r.Problems) > 0 {
 			t.Errorf("cured, and still: %q", r.Problems)
+		}
+	})
+}
+
+// iptables reads no table of its name that nft has made, as many a nftables.conf does.
+func TestM16AFilterTableThatNFTHasMadeIsNamedUntilItIsCured(t *testing.T) {
+	inEachFamily(t, func(t *testing.T, f words) {
+		ns := nstest.New(t)
+		m := manager(ns)
+		ns.SetNFT(f.in("table ip filter { chain forward { type filter hook forward priority 0; policy accept; ct state established accept; }; }\n"))
+		if r := sync(t, m, f.single()); len(r.Problems) > 0 {
+			t.Errorf("it stops nothing, and still: %q", r.Problems)
+		}
+		ns.SetNFT(f.in("delete table ip filter\ntable ip filter { chain forward { type filter hook forward priority 0; policy drop; ct state established accept; }\n" +
+			"chain input { type filter hook input priority 0; policy drop; tcp dport 22 accept; }\n" +
+			"chain output { type filter hook output priority 0; policy drop; udp dport 53 accept; }; }\n"))
+		r := sync(t, m, f.single())
+		all := strings.Join(r.Problems, "\n")
+		for _, want := range []string{
+			"table ip filter, chain forward stops forwarded packets of 10.244.0.0/16, and no other table can override that: " +
+				"nft insert rule ip filter forward ip daddr 10.244.0.0/16 accept; nft insert rule ip filter forward ip saddr 10.244.0.0/16 accept",
+			"so no peer can reach this node: nft insert rule ip filter input udp dport 4789 accept",
+			"so this node can reach no peer: nft insert rule ip filter output udp dport 4789 accept",
+		} {
+			if !strings.Contains(all, f.in(want)) {
+				t.Errorf("%q is missing in\n%s", f.in(want), all)
+			}
+		}
+		for _, cure := range []string{
+			"ip filter forward ip daddr 10.244.0.0/16 accept", "ip filter forward ip saddr 10.244.0.0/16 accept",
+			"ip filter input udp dport 4789 accept", "ip filter output udp dport 4000-5000 accept",
+		} {
+			ns.SetNFT(f.in("insert rule "+cure) + "\n")
+		}
+		if r := sync(t, m, f.single()); len(r.Problems) > 0 {
+			t.Errorf("cured, and still: %q", r.Problems)
+		}
+	})
+}
+
+// A host's own rules may drop the very port.
+func TestV10ARuleThatDropsThePortOutrightIsNamed(t *testing.T) {
+	inEachFamily(t, func(t *testing.T, f words) {
+		ns := nstest.New(t)
+		c := f.single()
+		c.Peers = []netip.AddrPort{f.at("192.168.50.2:4789")}
+		for rules, want := range map[string]bool{
+			"udp dport 4789 drop": true, "udp dport 4000-5000 counter reject": true, "jump deny": true, "meta l4proto udp drop": true,
+			"udp dport vmap { 53 : accept, 4789 : accept }; drop": false, "ip saddr 192.168.50.0/24 accept; udp dport 4789 drop": false,
+			"ip saddr 10.0.0.0/8 accept; udp dport 4789 drop": true, "iifname eth9 udp dport 4789 drop": false,
+			"ip saddr != { 192.168.50.2, 192.168.50.3 } udp dport 4789 drop": false, "tcp dport 4789 drop": false, "udp dport { 53, 67 } drop": false,
+			"meta l4proto { icmp, icmpv6, udp } accept; drop": false, "ct state vmap { established : accept, invalid : drop }; drop": true,
+		} {
+			ns.SetNFT(f.in("table inet ops { chain deny { drop; }\n" +
+				"chain in { type filter hook input priority 0; policy accept; " + rules + "; }; }\n"))
+			r := sync(t, manager(ns), c)
+			if named := strings.Contains(strings.Join(r.Problems, "\n"), "table inet ops, chain in stops packets to UDP port 4789"); named != want {
+				t.Errorf("%s: %q", rules, r.Problems)
+			}
+			ns.Run("nft", "delete", "table", "inet", "ops")
 		}
 	})
 }

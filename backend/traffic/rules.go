@@ -27,7 +27,7 @@ func Rules(c Config) Ruleset {
 			Why:   "before connection tracking (-200): encapsulated packets start here",
 			Rules: outbound(c),
 		},
-		innerChain(c), sealed[0], sealed[1],
+		innerChain(c), transitChain(c), sealed[0], sealed[1],
 		{
 			Name: "postrouting", Type: knftables.NATType, Hook: knftables.PostroutingHook, Priority: knftables.SNATPriority,
 			Why:   "beside kube-proxy, in either order: the first chain that sets up NAT wins, marked packets are left to it",

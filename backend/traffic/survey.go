@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // xtableAt names one iptables table.
@@ -40,7 +41,7 @@ func (s *survey) iptables(ctx context.Context) {
 func (s *survey) xtable(ctx context.Context, a xtableAt) {
 	i := slices.IndexFunc(s.m.tools, func(f flavour) bool { return f.family == a.family && f.engine == a.engine })
 	if i < 0 {
-		s.blind(a)
+		s.blind(ctx, a)
 		return
 	}
 	f := s.m.tools[i]
@@ -49,8 +50,8 @@ func (s *survey) xtable(ctx context.Context, a xtableAt) {
 		s.errs = append(s.errs, err)
 		return
 	}
-	if t.foreign {
-		s.trouble(f, "the table "+a.table+" holds chains of nft that iptables cannot read, so it is left as it is")
+	if t.foreign { // made by nft: iptables would change nothing in it either
+		s.byNFT(ctx, a)
 		return
 	}
 	if a.table == "filter" {
@@ -71,17 +72,43 @@ func (s *survey) filter(f flavour, t xtable) {
 	if s.cfg.enabled(fam) {
 		s.cfg.Tracked = s.cfg.Tracked || wantsTracking(t, s.cfg.Port)
 		for _, a := range s.cfg.arrivals(f.family) {
-			s.trouble(f, inputTrouble(t, a))
+			s.trouble(f, gateTrouble(t, f.program(), "INPUT", a))
+			s.trouble(f, gateTrouble(t, f.program(), "OUTPUT", a))
 		}
 	}
 }
 
-// blind tells that a table cannot be looked at, where that matters.
-func (s *survey) blind(a xtableAt) {
-	if a.table == "filter" && s.cfg.place(a.family.Family) != PlaceOff {
-		s.problems = append(s.problems, fmt.Sprintf(
-			"the host has a filter table of %s, and no %s is installed to see whether it stops pod traffic", a.tool(), a.tool()))
+// blind looks at a table without its iptables, and tells where that is not enough.
+func (s *survey) blind(ctx context.Context, a xtableAt) {
+	if a.table != "filter" || s.cfg.place(a.family.Family) == PlaceOff {
+		return
 	}
+	if a.engine == engineNFT && s.byNFT(ctx, a) {
+		return
+	}
+	s.problems = append(s.problems, fmt.Sprintf(
+		"the host has a filter table of %s, and no %s is installed to see whether it stops pod traffic", a.tool(), a.tool()))
+}
+
+// byNFT looks at a filter table as nft lists it, and reports whether nft can read all of it: rules that iptables-nft has made it
+// cannot. Such a table is the operator's: what stops us in it is named.
+func (s *survey) byNFT(ctx context.Context, a xtableAt) bool {
+	if a.table != "filter" || !s.cfg.enabled(a.family.Family) {
+		return true
+	}
+	text, err := s.m.host.List(ctx, "table", a.family.Proto, a.table)
+	if err != nil || text == "" { // it has gone meanwhile
+		s.errs = append(s.errs, err)
+		return true
+	}
+	name := a.family.Proto + " " + a.table
+	found, err := tableTrouble(text, name, s.cfg)
+	if err != nil || strings.Contains(text, `"xt"`) {
+		return false
+	}
+	s.problems = append(s.problems, found.texts...)
+	s.cfg.Tracked = s.cfg.Tracked || found.tracked
+	return true
 }
 
 func (s *survey) trouble(f flavour, text string) {

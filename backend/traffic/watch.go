@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -41,7 +42,7 @@ func (m *Manager) Watch(ctx context.Context) <-chan struct{} {
 	return poked
 }
 
-// concerns tells whether a change is about our table, about FORWARD or INPUT of iptables-nft, or about a whole table.
+// concerns tells whether a change is about our table, about a built-in chain of iptables-nft's filter table, or about a whole table.
 // kube-proxy's constant changes to chains of its own are not worth a Sync.
 func concerns(c netfilter.Change) bool {
 	switch {
@@ -52,7 +53,7 @@ func concerns(c netfilter.Change) bool {
 	case c.Table != "ip filter" && c.Table != "ip6 filter":
 		return false
 	}
-	return c.Chain == "FORWARD" || c.Chain == "INPUT" || c.Chain == chainName
+	return slices.Contains([]string{"FORWARD", "INPUT", "OUTPUT", chainName}, c.Chain)
 }
 
 // watchLegacy looks at the size of the iptables-legacy filter tables and at FORWARD's policy, for that engine sends no events.
