@@ -74,8 +74,13 @@ func compareNetConf(theirs, ours Install) []Finding {
 func compareFlags(theirs, ours Install) []Finding {
 	there, here := settings(theirs), settings(ours)
 	var out []Finding
+	isEtcd := func(flag string) bool { return strings.HasPrefix(flag, "--etcd-") }
+	if slices.ContainsFunc(there, isEtcd) && !slices.Contains(there, "--kube-subnet-mgr") {
+		out = append(out, Finding{"flag --etcd-endpoints", "that flannel keeps the nodes' ranges in etcd, and weft takes their podCIDRs: pods that exist would lose the network",
+			"give the Nodes podCIDRs and change flannel to --kube-subnet-mgr first, node by node", true})
+	}
 	for _, a := range there {
-		if !slices.Contains(here, a) && !strings.HasPrefix(a, "--v=") {
+		if !slices.Contains(here, a) && !strings.HasPrefix(a, "--v=") && !isEtcd(a) {
 			out = append(out, Finding{"flag " + a, "given there, not in our manifest", "add it to the DaemonSet's args", strings.HasPrefix(a, "--iface") || strings.HasPrefix(a, "--kube-annotation-prefix")})
 		}
 	}
@@ -127,6 +132,9 @@ func comparePlaces(theirs, ours Install) []Finding {
 		out = append(out, Finding{"DaemonSet", "a second one runs: " + o, "delete it", true})
 	}
 	for _, image := range theirs.Images {
+		if strings.Contains(image, "calico") {
+			out = append(out, Finding{"container " + image, "this is Canal: Calico connects the pods there and flannel the nodes, and pods that exist would lose the network", "drain the nodes one by one and remove Canal with its own means, or stay with it", true})
+		}
 		if strings.Contains(image, "kube-network-policies") {
 			out = append(out, Finding{"container " + image, "enforces NetworkPolicy there; here weft does, from the moment that it is ready", "nothing, unless you want to go on with it: give weft --network-policy=off then, and keep it as a DaemonSet of its own", false})
 		}

@@ -47,6 +47,8 @@ func TestEveryDifferenceThatMattersIsNamed(t *testing.T) {
 		"namespace":  {func(i *Install) { i.Namespace = "kube-system" }, "kubectl -n kube-system delete daemonset", true},
 		"second":     {func(i *Install) { i.Others = []string{"kube-system/kube-flannel-ds-amd64"} }, "a second one runs", true},
 		"netpol":     {func(i *Install) { i.Images = []string{"x/kube-network-policies:v1"} }, "here weft does", false},
+		"canal":      {func(i *Install) { i.Images = []string{"calico/node:v3.30", "flannel:v0.28.9"} }, "container calico/node:v3.30: this is Canal", true},
+		"etcd":       {func(i *Install) { i.Args = []string{"--etcd-endpoints=https://10.0.0.1:2379", "--ip-masq"} }, "keeps the nodes' ranges in etcd", true},
 		"cni name":   {func(i *Install) { i.CNIName = "net0" }, `"net0" there`, true},
 		"plugin":     {func(i *Install) { i.Plugins = append(i.Plugins, "sbr") }, "plugin sbr", false},
 	} {

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/weft-cni/weft/subnet/kube"
 )
@@ -31,13 +34,27 @@ func Run(ctx context.Context, o Options) error {
 	}
 	theirs, err := running(ctx, client)
 	if err != nil {
-		return err
+		return explain(client.Server, err)
 	}
 	ours, err := shipped()
 	if err != nil {
 		return err
 	}
 	return report(o.Out, theirs, Compare(theirs, ours))
+}
+
+// explain adds to what the API server, or the way to it, has refused what to do about it. The agent's own account may not read what
+// the doctor reads.
+func explain(server string, err error) error {
+	var way *url.Error
+	switch {
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w: the doctor reads DaemonSets and ConfigMaps of all namespaces and Nodes; give it the kubeconfig of "+
+			"somebody who may: --kubeconfig-file=FILE", err)
+	case apierrors.IsUnauthorized(err), errors.As(err, &way):
+		return errors.New(kube.Explain(server, err))
+	}
+	return err
 }
 
 // report prints one line a finding, with its cure.

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/weft-cni/weft/manifests"
+	"github.com/weft-cni/weft/subnet/claim"
 )
 
 // Install is one installation of the pod network, as its objects say.
@@ -40,7 +41,7 @@ func running(ctx context.Context, client kubernetes.Interface) (Install, error) 
 	}
 	found := slices.DeleteFunc(sets.Items, func(d appsv1.DaemonSet) bool { return daemonOf(d) == nil })
 	if len(found) == 0 {
-		return Install{}, errors.New("no DaemonSet of this cluster runs flanneld: there is nothing to migrate, apply the manifest")
+		return Install{}, absent(ctx, client)
 	}
 	// The one in today's namespace is what our manifest replaces in place.
 	slices.SortStableFunc(found, func(a, b appsv1.DaemonSet) int {
@@ -65,6 +66,31 @@ func running(ctx context.Context, client kubernetes.Interface) (Install, error) 
 		return Install{}, fmt.Errorf("read ConfigMap %s/%s: %w", in.Namespace, name, err)
 	}
 	return in, in.config(*cm)
+}
+
+// absent says what it means that no DaemonSet runs flanneld. Some distributions have it within a program of theirs, and it may be a
+// service of the nodes: what it announces on them tells (K-01).
+func absent(ctx context.Context, client kubernetes.Interface) error {
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list Nodes: %w", err)
+	}
+	announces := func(n corev1.Node) bool {
+		for key, value := range n.Annotations {
+			if strings.HasSuffix(key, claim.KeyManaged) && value == "true" {
+				return true
+			}
+		}
+		return false
+	}
+	at := slices.IndexFunc(nodes.Items, announces)
+	if at < 0 {
+		return errors.New("no DaemonSet of this cluster runs flanneld: there is nothing to migrate, apply the manifest")
+	}
+	return fmt.Errorf("no DaemonSet of this cluster runs flanneld, and node %s (kubelet %s) has its annotations all the same. If the DaemonSet has been deleted "+
+		"already, apply the manifest. Else a distribution or a service of the nodes runs it, and both would: switch that one off first "+
+		"(k3s: --flannel-backend=none; Talos: cluster.network.cni.name: none; a service: systemctl disable --now flanneld)",
+		nodes.Items[at].Name, nodes.Items[at].Status.NodeInfo.KubeletVersion)
 }
 
 // shipped reads our own manifest the same way.
@@ -103,8 +129,8 @@ func describe(d appsv1.DaemonSet) Install {
 	for _, e := range c.Env {
 		if strings.HasPrefix(e.Name, "FLANNELD_") {
 			in.Env[e.Name] = e.Value
-			if from := e.ValueFrom; from != nil && from.FieldRef != nil {
-				in.Env[e.Name] = "(" + from.FieldRef.FieldPath + ")"
+			if e.ValueFrom != nil {
+				in.Env[e.Name] = "(" + source(*e.ValueFrom) + ")"
 			}
 		}
 	}
@@ -112,6 +138,19 @@ func describe(d appsv1.DaemonSet) Install {
 		in.Images = append(in.Images, c.Image)
 	}
 	return in
+}
+
+// source is where a variable has its value from.
+func source(from corev1.EnvVarSource) string {
+	switch {
+	case from.FieldRef != nil:
+		return from.FieldRef.FieldPath
+	case from.ConfigMapKeyRef != nil:
+		return "ConfigMap " + from.ConfigMapKeyRef.Name + ", key " + from.ConfigMapKeyRef.Key
+	case from.SecretKeyRef != nil:
+		return "Secret " + from.SecretKeyRef.Name + ", key " + from.SecretKeyRef.Key
+	}
+	return "elsewhere"
 }
 
 // daemonOf finds the container that runs flanneld, or nil.

@@ -1,13 +1,18 @@
 package doctor
 
 import (
+	"errors"
+	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 )
 
@@ -84,6 +89,49 @@ func TestWhatIsNotThereIsNamed(t *testing.T) {
 	broken.Data["cni-conf.json"] = "{"
 	if _, err := running(t.Context(), fake.NewClientset(flannelSet("kube-flannel", "x"), broken)); err == nil || !strings.Contains(err.Error(), "cni-conf.json") {
 		t.Errorf("broken conflist: %v", err)
+	}
+}
+
+// K-01: k3s and others have flannel within a program of theirs. Applying the manifest would have two agents on each node.
+func TestK01AFlannelThatNoDaemonSetRunsIsNamed(t *testing.T) {
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "edge-1", Annotations: map[string]string{"flannel.alpha.coreos.com/kube-subnet-manager": "true"}},
+		Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeletVersion: "v1.36.1+k3s1"}},
+	}
+	_, err := running(t.Context(), fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, node))
+	if err == nil {
+		t.Fatal("there is nothing to compare with, and nobody says so")
+	}
+	for _, want := range []string{"node edge-1 (kubelet v1.36.1+k3s1)", "switch that one off first", "k3s: --flannel-backend=none"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is missing in %q", want, err)
+		}
+	}
+}
+
+func TestARefusalNamesWhatToDo(t *testing.T) {
+	const server = "https://192.0.2.1:6443"
+	daemonSets := schema.GroupResource{Group: "apps", Resource: "daemonsets"}
+	for want, err := range map[string]error{
+		"--kubeconfig-file=FILE":                     apierrors.NewForbidden(daemonSets, "", errors.New("no")),
+		"API server " + server + " does not accept":  apierrors.NewUnauthorized("no"),
+		"API server " + server + " not reachable":    &url.Error{Op: "Get", URL: server, Err: errors.New("connection refused")},
+		"no DaemonSet of this cluster runs flanneld": errors.New("no DaemonSet of this cluster runs flanneld"),
+	} {
+		if got := explain(server, fmt.Errorf("list DaemonSets: %w", err)); !strings.Contains(got.Error(), want) {
+			t.Errorf("%q is missing in %q", want, got)
+		}
+	}
+}
+
+func TestAVariableFromAConfigMapIsADifferenceLikeOneFromAField(t *testing.T) {
+	set := flannelSet("kube-flannel", "kube-flannel-ds")
+	set.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "FLANNELD_IFACE", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+		LocalObjectReference: corev1.LocalObjectReference{Name: "site"}, Key: "nic",
+	}}}}
+	got, err := running(t.Context(), fake.NewClientset(set, flannelConfig("kube-flannel")))
+	if d := cmp.Diff(map[string]string{"FLANNELD_IFACE": "(ConfigMap site, key nic)"}, got.Env); d != "" || err != nil {
+		t.Errorf("%v\n%s", err, d)
 	}
 }
 
