@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 )
@@ -36,6 +37,22 @@ func (s storage) lock() (unlock func(), err error) {
 		return nil, fmt.Errorf("lock the image storage: %w", err)
 	}
 	return func() { _ = f.Close() }, nil
+}
+
+// emulators is where the kernel lists the programs that it runs others' programs with.
+const emulators = "/proc/sys/fs/binfmt_misc"
+
+// canRun says why an image for an architecture cannot be made here: its own programs have to run for that.
+func canRun(arch, dir string) error {
+	if arch == runtime.GOARCH {
+		return nil
+	}
+	machine := map[string]string{"arm64": "aarch64", "amd64": "x86_64"}[arch]
+	if _, err := os.Stat(filepath.Join(dir, "qemu-"+machine)); machine != "" && err == nil {
+		return nil
+	}
+	return fmt.Errorf("an image for %s takes running programs of %s, which this %s machine cannot: install qemu-user-static and binfmt-support, "+
+		"or build it on a machine of that kind", arch, arch, runtime.GOARCH)
 }
 
 // debian makes a base image as slim as debian:bookworm-slim from Debian's packages alone, for machines that reach no

@@ -82,6 +82,9 @@ func (b build) docker(ctx context.Context, out string) error {
 }
 
 func (b build) buildah(ctx context.Context, out string) error {
+	if err := canRun(b.arch, emulators); err != nil {
+		return err
+	}
 	t := storage{dir: filepath.Join(b.cache, "buildah")}
 	unlock, err := t.lock()
 	if err != nil {
