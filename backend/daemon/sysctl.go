@@ -87,16 +87,20 @@ func turned(path string) (sysctl, bool) {
 type switches struct {
 	dir       string // /proc/sys/net of the host
 	book      sysctlBook
-	unbridged bool // pods are on no bridge, so that a host may lack br_netfilter
+	unbridged bool   // pods are on no bridge, so that a host may lack br_netfilter
+	pods      string // the bridge otherwise
 }
 
 func switchesOf(p Paths, files subnet.Writer) switches {
-	return switches{dir: sysctlDir(p.SysNet), book: newSysctlBook(p.SysctlFile(), files), unbridged: !bridges(p.CNITemplate())}
+	return switches{dir: sysctlDir(p.SysNet), book: newSysctlBook(p.SysctlFile(), files), unbridged: !bridges(p.CNITemplate()), pods: bridge(p.CNITemplate())}
 }
 
 // ensure turns on what a family needs and says what it could not turn on. The routers' devices come first: with forwarding on
 // they would stop hearing.
 func (s switches) ensure(f subnet.Family, routers ...string) error {
+	// No pod is a router for its host, which may have IPv6 while pods have not. Bridges of older plugins listen; where that cannot
+	// be changed, they do not once forwarding is on.
+	_ = s.turnIfThere(deafToRouters(s.pods))
 	if f == subnet.IPv6 {
 		if err := s.enabled(); err != nil {
 			return err

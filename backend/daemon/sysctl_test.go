@@ -235,6 +235,50 @@ func TestS04AHostThatHasNotHeardItsRouterYetGoesOnListening(t *testing.T) {
 	}
 }
 
+// An address that a router's advertisements renew ends when nobody listens any more, whoever has set the default route; and a
+// route to some network is learned as a default route is.
+func TestS04ADeviceWhoseAddressOrRouteComesFromARouterGoesOnListening(t *testing.T) {
+	byHand := kernel.HostRoute{Dst: netip.MustParsePrefix("::/0"), Hops: []kernel.Hop{{Index: 2}}}
+	host := kernel.Host{
+		Routes: []kernel.HostRoute{byHand, {Dst: netip.MustParsePrefix("fd00:77::/48"), RA: true, Hops: []kernel.Hop{{Index: 4}}}},
+		Addrs: []kernel.HostAddr{
+			{Index: 2, Prefix: netip.MustParsePrefix("fd00:50::1/64"), Permanent: true},
+			{Index: 3, Prefix: netip.MustParsePrefix("fd00:51::a/64")}, {Index: 5, Prefix: netip.MustParsePrefix("192.0.2.1/24")},
+			{Index: 5, Prefix: netip.MustParsePrefix("fe80::1/64"), LinkLocal: true}, {Index: 6, Prefix: netip.MustParsePrefix("fd00:99::a/64")},
+			{Index: 7, Prefix: netip.MustParsePrefix("fd00:99::b/64")},
+		},
+	}
+	for i, name := range []string{"eth0", "eth1", "eth2", "eth3", "cni0", "flannel-v6.1"} {
+		host.Links = append(host.Links, kernel.HostLink{Index: i + 2, Name: name, Kind: "device", Up: true})
+	}
+	fake := kernel.NewFake()
+	fake.EditHost(func(h *kernel.Host) { *h = host })
+	d := newDaemon(Config{Paths: Paths{SysNet: procNet(t, map[string]string{"ipv6/conf/all/forwarding": "0"}), StateDir: t.TempDir()}}, quiet(), nil, Seams{})
+	d.plane.kernel = fake
+	got, err := d.routers(t.Context(), switchesOf(d.cfg.Paths, d.files), subnet.IPv6)
+	if diff := cmp.Diff([]string{"eth1", "eth2"}, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
+// A pod that says it is a router would have all IPv6 of a host that has some, whatever families the cluster has.
+func TestNoPodIsARouterForItsHost(t *testing.T) {
+	for _, f := range subnet.Families() {
+		dir := procNet(t, map[string]string{
+			"ipv4/ip_forward": "1", "bridge/bridge-nf-call-iptables": "1", "ipv6/conf/all/forwarding": "1", "bridge/bridge-nf-call-ip6tables": "1",
+			"ipv6/conf/cni0/accept_ra": "1", "ipv6/conf/eth0/accept_ra": "1",
+		})
+		s := switchesOf(Paths{SysNet: dir, StateDir: t.TempDir()}, subnet.Writer{})
+		if err := s.ensure(f); err != nil {
+			t.Fatal(err)
+		}
+		pods, _ := s.read("ipv6/conf/cni0/accept_ra")
+		if others, _ := s.read("ipv6/conf/eth0/accept_ra"); pods != "0" || others != "1" {
+			t.Errorf("%v: accept_ra of the pods' bridge is %s, that of the host's device %s", f, pods, others)
+		}
+	}
+}
+
 func TestS04OurDevicesHearNoRouterWhateverNewDevicesOfTheHostDo(t *testing.T) {
 	for _, was := range []string{"0", "1", "2"} {
 		s := book(t, procNet(t, map[string]string{"ipv6/conf/flannel-v6.1/accept_ra": was, "ipv6/conf/flannel-v6.1/forwarding": "1"}))

@@ -50,29 +50,35 @@ func (d *daemon) routers(ctx context.Context, s switches, f subnet.Family) ([]st
 		return nil, nil
 	case s.forwardsOff(f):
 		host, err := d.plane.kernel.Host(ctx)
-		if learned := routersOf(host); len(learned) > 0 {
-			return learned, err
-		}
-		return listening(host), err
+		return d.outside(append(routersOf(host), listening(host)...)), err
 	}
 	routers := s.heard()
 	if seen := d.plane.routers.Load(); seen != nil {
 		routers = append(routers, *seen...)
 	}
-	return routers, nil
+	return d.outside(routers), nil
 }
 
-// routersOf finds the devices whose default route was learned from router advertisements.
+// outside leaves out what pods may be the routers of, and names each device once.
+func (d *daemon) outside(devices []string) []string {
+	pods := bridge(d.cfg.Paths.CNITemplate())
+	slices.Sort(devices)
+	return slices.DeleteFunc(slices.Compact(devices), func(name string) bool { return name == pods || kernel.IsDeviceName(name) })
+}
+
+// routersOf finds the devices that need to hear a router again: those with a route that was learned from one, and those with an
+// address that ends unless the next advertisement renews it, whoever has set the default route.
 func routersOf(host kernel.Host) []string {
 	var names []string
-	for _, r := range host.Routes {
-		if !r.RA || r.Dst.Bits() != 0 {
-			continue
+	for _, l := range host.Links {
+		learned := func(r kernel.HostRoute) bool {
+			return r.RA && slices.ContainsFunc(r.Hops, func(h kernel.Hop) bool { return h.Index == l.Index })
 		}
-		for _, l := range host.Links {
-			if slices.ContainsFunc(r.Hops, func(h kernel.Hop) bool { return h.Index == l.Index }) && !slices.Contains(names, l.Name) {
-				names = append(names, l.Name)
-			}
+		renewed := func(a kernel.HostAddr) bool {
+			return a.Index == l.Index && a.Prefix.Addr().Is6() && !a.LinkLocal && !a.Permanent
+		}
+		if slices.ContainsFunc(host.Routes, learned) || slices.ContainsFunc(host.Addrs, renewed) {
+			names = append(names, l.Name)
 		}
 	}
 	return names
