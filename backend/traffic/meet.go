@@ -27,7 +27,8 @@ func (t xtable) meet(chain string, a arrival, depth int) (outcome, string) {
 		case r.target == "ACCEPT":
 			return accepts, ""
 		}
-		o, by := falls, ""
+		var o outcome
+		by := ""
 		if _, known := t.policies[r.target]; known && !strings.HasPrefix(r.target, "KUBE-") && !isEngine(r.target) {
 			o, by = t.meet(r.target, a, depth-1)
 		} else if o, _ = t.verdict(r, depth); o == stops {
