@@ -177,7 +177,7 @@ func movesToAnotherRange(t *testing.T, api *apiserver.API) {
 			env, err := os.ReadFile(w.cfg.Paths.SubnetFile)
 			addrs := w.node.IP("-4 -br addr show dev cni0")
 			if err != nil || !strings.Contains(string(env), "FLANNEL_SUBNET=10.244.9.1/24") || strings.Contains(addrs, "10.244.1.1/24") != old {
-				return fmt.Errorf("%v; subnet.env: %s; the bridge: %s", err, env, addrs)
+				return fmt.Errorf("%w; subnet.env: %s; the bridge: %s", err, env, addrs)
 			}
 			return nil
 		})
