@@ -286,7 +286,9 @@ func TestC21TheHostsKindOfRulesIsChosenOnceABootAsPortmapChooses(t *testing.T) {
 		t.Errorf("a host with neither: %q", got)
 	}
 	program("nft", "exit 0")
-	program("iptables", "exec /bin/sleep 60")
+	sleep, err := exec.LookPath("sleep") // not for a script whose PATH has two programs
+	w.must(err)
+	program("iptables", "exec "+sleep+" 60")
 	if got := told(100 * time.Millisecond); got != "" {
 		t.Errorf("an iptables that waits for its lock: %q", got)
 	}

@@ -83,7 +83,9 @@ func TestStatusLooksAtTheDeviceOfEachFamily(t *testing.T) {
 		wantCode(t, status(), types.ErrPluginNotAvailable, "the overlay device "+name+" is missing or down")
 		w.run("ip", "link", "set", name, "up")
 		w.must(status())
+		w.run("ip", "link", "set", name, "down") // Linux before 6.2 renames none that is up
 		w.run("ip", "link", "set", name, "name", "aside")
+		w.run("ip", "link", "set", "aside", "up")
 		wantCode(t, status(), types.ErrPluginNotAvailable, "the overlay device "+name+" is missing or down")
 		w.run("ip", "link", "set", "aside", "down")
 		w.run("ip", "link", "set", "aside", "name", name)
